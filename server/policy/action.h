@@ -14,31 +14,31 @@ namespace headroom::policy {
 
 // Why. One code a distinct rule of the policy.
 enum class ReasonCode : uint8_t {
-  kMemoryFits,        // the expected sum leaves room for one more
-  kMemoryTight,       // it does not
-  kCoresFull,         // as many run as the lane's cores
-  kFloor,             // nothing else of the lane runs: one always may
-  kFairShare,         // other lanes wait
-  kSlowStart,         // nothing is known of this build yet
-  kLeak,              // tokens are out that no client's child explains
-  kClientsGone,       // the lane's last client is gone
-  kSurplus,           // more tokens than were minted
-  kBrake,             // the domain ran short: stop what can be stopped
-  kRoomAgain,         // the domain has room again
-  kWaitsForGate,      // its descendants wait at the gate
-  kRetryEvicted,      // run again: the daemon had evicted it
-  kRetryOomKill,      // run again: the kernel's OOM killer had taken it
-  kRetryKilled,       // run again: killed from outside without OOM evidence
-  kTriesUsedUp,       // not again
-  kNotReplayable,     // not again
-  kOwnEnd,            // its own exit or crash: passed on as it is
-  kTooBig,            // needs more than its domain has
-  kPredictionOff,     // a test switched prediction off
+  kMemoryFits,     // the expected sum leaves room for one more
+  kMemoryTight,    // it does not
+  kCoresFull,      // as many run as the lane's cores
+  kFloor,          // nothing else of the lane runs: one always may
+  kFairShare,      // other lanes wait
+  kSlowStart,      // nothing is known of this build yet
+  kLeak,           // tokens are out that no client's child explains
+  kClientsGone,    // the lane's last client is gone
+  kSurplus,        // more tokens than were minted
+  kBrake,          // the domain ran short: stop what can be stopped
+  kRoomAgain,      // the domain has room again
+  kWaitsForGate,   // its descendants wait at the gate
+  kRetryEvicted,   // run again: the daemon had evicted it
+  kRetryOomKill,   // run again: the kernel's OOM killer had taken it
+  kRetryKilled,    // run again: killed from outside without OOM evidence
+  kTriesUsedUp,    // not again
+  kNotReplayable,  // not again
+  kOwnEnd,         // its own exit or crash: passed on as it is
+  kTooBig,         // needs more than its domain has
+  kPredictionOff,  // a test switched prediction off
 };
 
 // Inputs of a decision, by name. Bytes, counts and nanoseconds as the name says.
 enum class Input : uint8_t {
-  kDomain,            // DomainId
+  kDomain,  // DomainId
   kAvailableBytes,
   kReserveBytes,
   kExpectedGrowthBytes,  // of what runs, over the horizon that binds
@@ -54,9 +54,9 @@ enum class Input : uint8_t {
   kCores,
   kFillRateBytesPerSecond,
   kHorizonNanos,
-  kProcBytes,            // what the process has now
+  kProcBytes,  // what the process has now
   kPredictedPeakBytes,
-  kPredictionSource,     // policy/predict.h's PredictionSource
+  kPredictionSource,  // policy/predict.h's PredictionSource
   kAttempt,
   kOomKills,
   kLimitBytes,

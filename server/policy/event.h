@@ -57,9 +57,9 @@ struct DomainSample {
   DomainId id = DomainId::kNone;
   // MemAvailable (ARC credited, see sys/meminfo.h), or limit - usage + reclaimable file pages.
   Bytes available;
-  uint64_t oom_kills = 0;                  // the kernel's counter, since the domain exists
+  uint64_t oom_kills = 0;                   // the kernel's counter, since the domain exists
   std::optional<Permyriad> psi_full_avg10;  // unset where the kernel has no PSI
-  uint64_t swap_in_pages = 0;              // pswpin, since boot
+  uint64_t swap_in_pages = 0;               // pswpin, since boot
   friend bool operator==(const DomainSample&, const DomainSample&) = default;
 };
 
@@ -74,12 +74,12 @@ struct LaneOpened {
   LaneId id = LaneId::kNone;
   LaneKind kind = LaneKind::kOwn;
   uint32_t uid = 0;
-  std::string name;      // the lane's folder name, for people
+  std::string name;                   // the lane's folder name, for people
   DomainId domain = DomainId::kNone;  // the innermost one of the lane's root process
-  int cores = 1;         // affinity, cpuset and quota; what the lane may run at once by itself
+  int cores = 1;  // affinity, cpuset and quota; what the lane may run at once by itself
   std::optional<int> jobs_cap;  // --jobs N: replaces cores, also above the machine's
-  Reserve reserve;       // --reserve SIZE, for this lane's share of the decision
-  bool gated = false;    // tool processes stop at the gate: tokens need not carry the memory plan
+  Reserve reserve;              // --reserve SIZE, for this lane's share of the decision
+  bool gated = false;  // tool processes stop at the gate: tokens need not carry the memory plan
   // After a daemon restart: what the lane's `minted` file and its fifo said.
   int minted = 0;
   int idle = 0;
@@ -94,9 +94,9 @@ struct LaneClosed {
 // What the client is about to run, read from the build file in its folder: edges by driver.
 struct LaneHint {
   struct Edges {
-    std::string driver;     // "nvcc", "c++", "ld", or "other"
+    std::string driver;  // "nvcc", "c++", "ld", or "other"
     int count = 0;
-    int fan_out = 1;        // tool processes one edge runs at once (archs, capped by --threads)
+    int fan_out = 1;  // tool processes one edge runs at once (archs, capped by --threads)
     friend bool operator==(const Edges&, const Edges&) = default;
   };
   LaneId id = LaneId::kNone;
@@ -119,8 +119,8 @@ struct LaneSample {
   friend bool operator==(const LaneSample&, const LaneSample&) = default;
 };
 
-// The daemon wrote (minted > 0) or took back (collected > 0) tokens, as an action asked. It may have
-// done less than asked; what it collects later for a standing debt is reported as it comes.
+// The daemon wrote (minted > 0) or took back (collected > 0) tokens, as an action asked. It may
+// have done less than asked; what it collects later for a standing debt is reported as it comes.
 struct TokensMoved {
   LaneId id = LaneId::kNone;
   int minted = 0;
@@ -149,10 +149,10 @@ struct JobGone {
 
 // What is known of a tool process before it runs.
 struct ToolInfo {
-  std::string tool;    // "cicc", "ptxas", "cc1plus", ...
-  std::string source;  // relative to the build folder where it can be told, or empty
-  uint64_t flags_hash = 0;       // of the arguments that shape the result, paths and outputs left out
-  int64_t input_bytes = 0;       // size of its input file; 0: unknown
+  std::string tool;         // "cicc", "ptxas", "cc1plus", ...
+  std::string source;       // relative to the build folder where it can be told, or empty
+  uint64_t flags_hash = 0;  // of the arguments that shape the result, paths and outputs left out
+  int64_t input_bytes = 0;  // size of its input file; 0: unknown
   friend bool operator==(const ToolInfo&, const ToolInfo&) = default;
 };
 
@@ -198,8 +198,8 @@ struct GateRequest {
   GateId under = GateId::kNone;  // an admitted process that waits for this one
   ToolInfo info;
   bool replayable = false;
-  int attempt = 1;         // 1 for the first
-  Bytes floor;             // it is known to need at least this (an eviction, an OOM kill)
+  int attempt = 1;  // 1 for the first
+  Bytes floor;      // it is known to need at least this (an eviction, an OOM kill)
   // Set when a keeper registers again after a daemon restart with a worker that already runs.
   ProcId worker;
   friend bool operator==(const GateRequest&, const GateRequest&) = default;
@@ -213,17 +213,17 @@ struct GateStarted {
 };
 
 enum class GateEnd : uint8_t {
-  kExit,      // exit code, any
-  kSignal,    // a signal other than those below, or one that its own process group got
-  kKilled,    // SIGKILL or SIGTERM to the worker alone
-  kEvicted,   // the daemon's Evict was carried out
+  kExit,     // exit code, any
+  kSignal,   // a signal other than those below, or one that its own process group got
+  kKilled,   // SIGKILL or SIGTERM to the worker alone
+  kEvicted,  // the daemon's Evict was carried out
 };
 
 struct GateEnded {
   GateId gate = GateId::kNone;
   GateEnd end = GateEnd::kExit;
-  int code = 0;          // exit code or signal
-  Bytes peak;            // largest anonymous memory seen, or the keeper's rusage
+  int code = 0;  // exit code or signal
+  Bytes peak;    // largest anonymous memory seen, or the keeper's rusage
   Duration cpu{0};
   friend bool operator==(const GateEnded&, const GateEnded&) = default;
 };

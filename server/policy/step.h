@@ -1,6 +1,6 @@
 // The policy's one entry: Step. The daemon, the simulator and the trace replayer call the very same
-// function. It is pure: no clock, no syscall, no randomness; the same state, event and time give the
-// same state and actions on every machine of one build.
+// function. It is pure: no clock, no syscall, no randomness; the same state, event and time give
+// the same state and actions on every machine of one build.
 //
 // How a decision flows: the event changes facts in the state (ledger, domains, processes,
 // learned sizes); then, for every domain that the event touched, what is expected of all that runs
@@ -23,8 +23,8 @@ namespace headroom::policy {
 
 std::vector<Action> Step(State& state, const Event& event, Time now);
 
-// What must hold after every step (design.md, Invariants); each string names one that does not, with
-// its values. Empty: all hold.
+// What must hold after every step (design.md, Invariants); each string names one that does not,
+// with its values. Empty: all hold.
 std::vector<std::string> BrokenInvariants(const State& state);
 
 }  // namespace headroom::policy

@@ -1,5 +1,6 @@
 // Recognises the commands that take memory, from their words alone. Pure string work: the daemon
-// feeds it /proc/PID/cmdline, the gate's server what a keeper sent, the simulator names from traces.
+// feeds it /proc/PID/cmdline, the gate's server what a keeper sent, the simulator names from
+// traces.
 #ifndef HEADROOM_SERVER_POLICY_TOOL_H_
 #define HEADROOM_SERVER_POLICY_TOOL_H_
 
@@ -23,7 +24,8 @@ enum class Role : uint8_t {
 
 struct Command {
   Role role = Role::kOther;
-  std::string name;    // canonical: "cicc", "cc1plus", "ld" for all linkers, "nvcc", "c++", "ninja", ...
+  std::string
+      name;  // canonical: "cicc", "cc1plus", "ld" for all linkers, "nvcc", "c++", "ninja", ...
   std::string source;  // the source file among the words, as written; empty if none
   int fan_out = 1;     // for nvcc: archs in its command, capped by --threads
 };

@@ -31,9 +31,15 @@ struct Bytes {
   friend constexpr Bytes operator/(Bytes a, int64_t n) { return {a.count / n}; }
 };
 
-constexpr Bytes KiB(int64_t n) { return {n * 1024}; }
-constexpr Bytes MiB(int64_t n) { return {n * 1024 * 1024}; }
-constexpr Bytes GiB(int64_t n) { return {n * 1024 * 1024 * 1024}; }
+constexpr Bytes KiB(int64_t n) {
+  return {n * 1024};
+}
+constexpr Bytes MiB(int64_t n) {
+  return {n * 1024 * 1024};
+}
+constexpr Bytes GiB(int64_t n) {
+  return {n * 1024 * 1024 * 1024};
+}
 
 // Hundredths of a percent: ratios that are stored and traced are integers, so that a replay on
 // another machine gives the same bits.
