@@ -1,0 +1,301 @@
+// All that the policy knows: facts from events, what it decided, and what it has learned. One plain
+// value, comparable and serialisable, so that a trace can begin with a snapshot of it and a replay
+// from there takes the same decisions.
+//
+// What can be derived from these fields is not stored (out = minted - idle; sums of a domain). No
+// hash containers: every iteration is in the order of keys, the same in each run.
+//
+// Serialisation: every struct names its members in Fields(), a tuple of member pointers. A codec
+// that walks Fields() (see server/trace) needs no change when a member is added here. The kinds of
+// members are: bool, integers, enums, double, std::string, Bytes, Permyriad, Duration, Time,
+// ProcId, structs with Fields(), and std::optional, std::array, std::vector, std::map of these.
+//
+// Threading: belongs to one thread. Errors: none.
+#ifndef HEADROOM_SERVER_POLICY_STATE_H_
+#define HEADROOM_SERVER_POLICY_STATE_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "server/policy/event.h"
+#include "server/policy/types.h"
+
+namespace headroom::policy {
+
+// --- What has been learned ----------------------------------------------------------------------
+
+// Points of a curve's shape: memory as a share of the peak, at 0/16, 1/16, ... 16/16 of the CPU
+// time from start to end. 16 tell a cicc's ramp (a third of its life) from its plateau.
+inline constexpr int kShapePoints = 17;
+
+// What processes (or jobs) of one class took: sums over those that have ended.
+struct Stats {
+  std::string name;      // see predict.h: "cicc", "cicc flash_bwd_hdim128", "job nvcc*4", ...
+  double count = 0;      // a weight: what an older build showed may count less than one each
+  double log_peak = 0;   // sum of ln(peak bytes)
+  double log_peak2 = 0;  // sum of squares
+  double log_cpu = 0;    // sum of ln(CPU seconds)
+  double log_cpu2 = 0;
+  double shape_count = 0;
+  std::array<double, kShapePoints> shape{};  // sums of shares of the peak
+  Bytes largest;
+  static constexpr auto Fields() {
+    return std::tuple(&Stats::name, &Stats::count, &Stats::log_peak, &Stats::log_peak2,
+                      &Stats::log_cpu, &Stats::log_cpu2, &Stats::shape_count, &Stats::shape,
+                      &Stats::largest);
+  }
+  friend bool operator==(const Stats&, const Stats&) = default;
+};
+
+// Learned sizes by class. A value: server/history stores it and hands it in again.
+struct Profile {
+  std::map<std::string, uint32_t> index;  // name -> position in classes
+  std::vector<Stats> classes;             // never shrinks or reorders: processes hold positions
+  static constexpr auto Fields() { return std::tuple(&Profile::index, &Profile::classes); }
+  friend bool operator==(const Profile&, const Profile&) = default;
+};
+
+// --- Domains ------------------------------------------------------------------------------------
+
+struct DomainState {
+  DomainId id = DomainId::kNone;
+  DomainId parent = DomainId::kNone;
+  std::string name;
+  Bytes limit;
+  bool swap_possible = false;
+  bool sampled = false;  // nothing is planned in a domain that was never looked at
+  Time sampled_at{};
+  Bytes available;
+  uint64_t oom_kills = 0;
+  std::optional<Permyriad> psi_full_avg10;
+  uint64_t swap_in_pages = 0;
+  double fill_rate = 0;  // bytes a second by which `available` shrinks, smoothed; never below 0
+  Time oom_at{};         // when the kernel's counter rose last; Time{}: never
+  bool braking = false;
+  Time brake_since{};
+  Time brake_acted{};      // the last freeze or eviction: its effect must be seen before the next
+  Time admitted_at{};      // the last admission at the gate
+  Time admissions_hold{};  // none before this moment: what an eviction frees is not back yet
+  static constexpr auto Fields() {
+    return std::tuple(&DomainState::id, &DomainState::parent, &DomainState::name,
+                      &DomainState::limit, &DomainState::swap_possible, &DomainState::sampled,
+                      &DomainState::sampled_at, &DomainState::available, &DomainState::oom_kills,
+                      &DomainState::psi_full_avg10, &DomainState::swap_in_pages,
+                      &DomainState::fill_rate, &DomainState::oom_at, &DomainState::braking,
+                      &DomainState::brake_since, &DomainState::brake_acted,
+                      &DomainState::admitted_at, &DomainState::admissions_hold);
+  }
+  friend bool operator==(const DomainState&, const DomainState&) = default;
+};
+
+// --- Lanes --------------------------------------------------------------------------------------
+
+// A kind of edge that the lane's client has still to run, from LaneHint.
+struct HintState {
+  std::string driver;
+  int fan_out = 1;
+  int count = 0;    // all of them
+  int started = 0;  // of them, jobs seen so far
+  static constexpr auto Fields() {
+    return std::tuple(&HintState::driver, &HintState::fan_out, &HintState::count,
+                      &HintState::started);
+  }
+  friend bool operator==(const HintState&, const HintState&) = default;
+};
+
+struct LaneState {
+  LaneId id = LaneId::kNone;
+  LaneKind kind = LaneKind::kOwn;
+  uint32_t uid = 0;
+  std::string name;
+  DomainId domain = DomainId::kNone;
+  int cores = 1;
+  std::optional<int> jobs_cap;
+  std::optional<Bytes> reserve_bytes;
+  std::optional<Permyriad> reserve_share;
+  bool gated = false;
+  Time opened_at{};
+
+  int minted = 0;  // tokens that exist
+  int idle = 0;    // of them in the fifo; out = minted - idle
+  int target = 0;  // tokens that should exist
+  int asked = 0;   // Mint actions not yet answered by TokensMoved
+  int debt = 0;    // what the last Collect asked for, less what came back since
+
+  int clients = 0;
+  bool had_client = false;
+  std::optional<int> explained;  // as last looked at
+  std::optional<bool> opened;
+  // The smallest number of tokens out that nothing explained since `leak_since`; 0: none.
+  int leak_least = 0;
+  Time leak_since{};
+  // Targets below the present one, seen since `low_since` without a break: the pool shrinks to
+  // the largest of them, and only after a while (see share.h), so that it does not flutter.
+  int low_most = 0;
+  Time low_since{};
+  Time grown_at{};
+  std::vector<HintState> hints;
+  int jobs_seen = 0;  // jobs that this lane has started so far
+  int jobs_ended = 0;
+  int slow_limit = 0;  // slow start's present width; 0: not in use
+  Time slow_at{};
+  static constexpr auto Fields() {
+    return std::tuple(
+        &LaneState::id, &LaneState::kind, &LaneState::uid, &LaneState::name, &LaneState::domain,
+        &LaneState::cores, &LaneState::jobs_cap, &LaneState::reserve_bytes,
+        &LaneState::reserve_share, &LaneState::gated, &LaneState::opened_at, &LaneState::minted,
+        &LaneState::idle, &LaneState::target, &LaneState::asked, &LaneState::debt,
+        &LaneState::clients, &LaneState::had_client, &LaneState::explained, &LaneState::opened,
+        &LaneState::leak_least, &LaneState::leak_since, &LaneState::low_most, &LaneState::low_since,
+        &LaneState::grown_at, &LaneState::hints, &LaneState::jobs_seen, &LaneState::jobs_ended,
+        &LaneState::slow_limit, &LaneState::slow_at);
+  }
+  friend bool operator==(const LaneState&, const LaneState&) = default;
+};
+
+// --- What runs ----------------------------------------------------------------------------------
+
+// Memory and CPU time of a process, or of a whole job, as they went.
+struct Usage {
+  Time since{};       // first seen
+  Time sampled_at{};  // Time{}: not yet
+  Bytes anon;
+  Bytes peak;
+  Duration cpu{0};
+  double cpu_rate = 1;  // CPU seconds a second, smoothed
+  double growth = 0;    // bytes a CPU second, smoothed
+  // Memory when the CPU time passed 1/4 s and each further factor of sqrt(2): the curve so far.
+  std::vector<Bytes> marks;
+  static constexpr auto Fields() {
+    return std::tuple(&Usage::since, &Usage::sampled_at, &Usage::anon, &Usage::peak, &Usage::cpu,
+                      &Usage::cpu_rate, &Usage::growth, &Usage::marks);
+  }
+  friend bool operator==(const Usage&, const Usage&) = default;
+};
+
+struct JobState {
+  ProcId job;
+  LaneId lane = LaneId::kNone;
+  ProcId client;
+  std::string driver;
+  std::string source;
+  int fan_out = 1;
+  uint32_t broad = 0;     // class of its driver, a position in Profile::classes
+  uint32_t narrow = 0;    // class of its driver and source family
+  Usage use;              // the sum over its tool processes
+  Duration ended_cpu{0};  // of its tool processes that have ended
+  int procs = 0;          // tool processes that live now
+  static constexpr auto Fields() {
+    return std::tuple(&JobState::job, &JobState::lane, &JobState::client, &JobState::driver,
+                      &JobState::source, &JobState::fan_out, &JobState::broad, &JobState::narrow,
+                      &JobState::use, &JobState::ended_cpu, &JobState::procs);
+  }
+  friend bool operator==(const JobState&, const JobState&) = default;
+};
+
+struct ProcState {
+  ProcId proc;
+  ProcId job;
+  LaneId lane = LaneId::kNone;
+  DomainId domain = DomainId::kNone;
+  GateId gate = GateId::kNone;
+  uint32_t uid = 0;
+  std::string tool;
+  std::string source;
+  uint64_t flags_hash = 0;
+  int64_t input_bytes = 0;
+  uint32_t broad = 0;   // class of its tool
+  uint32_t narrow = 0;  // class of its tool and source family
+  bool frozen = false;
+  Time frozen_at{};
+  Time thawed_at{};
+  Usage use;
+  static constexpr auto Fields() {
+    return std::tuple(&ProcState::proc, &ProcState::job, &ProcState::lane, &ProcState::domain,
+                      &ProcState::gate, &ProcState::uid, &ProcState::tool, &ProcState::source,
+                      &ProcState::flags_hash, &ProcState::input_bytes, &ProcState::broad,
+                      &ProcState::narrow, &ProcState::frozen, &ProcState::frozen_at,
+                      &ProcState::thawed_at, &ProcState::use);
+  }
+  friend bool operator==(const ProcState&, const ProcState&) = default;
+};
+
+// --- The gate -----------------------------------------------------------------------------------
+
+enum class GatePhase : uint8_t {
+  kWaiting,   // held before main()
+  kAdmitted,  // let go, its worker not yet heard of
+  kRunning,
+  kEvicting,  // Evict was sent, its end not yet heard of
+};
+
+struct GateState {
+  GateId gate = GateId::kNone;
+  LaneId lane = LaneId::kNone;
+  DomainId domain = DomainId::kNone;
+  ProcId keeper;
+  GateId under = GateId::kNone;
+  std::string tool;
+  std::string source;
+  uint64_t flags_hash = 0;
+  int64_t input_bytes = 0;
+  uint32_t broad = 0;
+  uint32_t narrow = 0;
+  bool replayable = false;
+  GatePhase phase = GatePhase::kWaiting;
+  ProcId worker;
+  Time asked_at{};
+  Time admitted_at{};
+  int attempt = 1;
+  Bytes floor;
+  bool front = false;      // evicted or killed: before others
+  bool alone = false;      // only when nothing else runs in its domain
+  int oom_ends = 0;        // ends with evidence of the OOM killer
+  int killed_ends = 0;     // ends by SIGKILL or SIGTERM without
+  uint64_t oom_kills = 0;  // its domain's counter when it was admitted
+  Bytes predicted_peak;    // what it was admitted with
+  static constexpr auto Fields() {
+    return std::tuple(&GateState::gate, &GateState::lane, &GateState::domain, &GateState::keeper,
+                      &GateState::under, &GateState::tool, &GateState::source,
+                      &GateState::flags_hash, &GateState::input_bytes, &GateState::broad,
+                      &GateState::narrow, &GateState::replayable, &GateState::phase,
+                      &GateState::worker, &GateState::asked_at, &GateState::admitted_at,
+                      &GateState::attempt, &GateState::floor, &GateState::front, &GateState::alone,
+                      &GateState::oom_ends, &GateState::killed_ends, &GateState::oom_kills,
+                      &GateState::predicted_peak);
+  }
+  friend bool operator==(const GateState&, const GateState&) = default;
+};
+
+// --- All of it ----------------------------------------------------------------------------------
+
+struct State {
+  std::optional<Bytes> reserve_bytes;  // of Configure
+  std::optional<Permyriad> reserve_share;
+  bool prediction = true;
+  std::optional<Bytes> spoiled_peak;
+  Profile profile;
+  std::map<DomainId, DomainState> domains;
+  std::map<LaneId, LaneState> lanes;
+  std::vector<JobState> jobs;    // by job
+  std::vector<ProcState> procs;  // by proc
+  std::map<GateId, GateState> gates;
+  Duration sampling{0};  // what SetSampling said last
+  Time decided_at{};
+  static constexpr auto Fields() {
+    return std::tuple(&State::reserve_bytes, &State::reserve_share, &State::prediction,
+                      &State::spoiled_peak, &State::profile, &State::domains, &State::lanes,
+                      &State::jobs, &State::procs, &State::gates, &State::sampling,
+                      &State::decided_at);
+  }
+  friend bool operator==(const State&, const State&) = default;
+};
+
+}  // namespace headroom::policy
+
+#endif  // HEADROOM_SERVER_POLICY_STATE_H_
