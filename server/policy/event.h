@@ -202,6 +202,11 @@ struct GateRequest {
   Bytes floor;      // it is known to need at least this (an eviction, an OOM kill)
   // Set when a keeper registers again after a daemon restart with a worker that already runs.
   ProcId worker;
+  // How its earlier attempts ended, as the keeper counts them: an earlier daemon may have seen
+  // them.
+  int evictions = 0;
+  int oom_kills = 0;
+  int other_kills = 0;
   friend bool operator==(const GateRequest&, const GateRequest&) = default;
 };
 

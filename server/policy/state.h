@@ -232,6 +232,7 @@ enum class GatePhase : uint8_t {
   kAdmitted,  // let go, its worker not yet heard of
   kRunning,
   kEvicting,  // Evict was sent, its end not yet heard of
+  kEnded,     // it will ask again, or be gone
 };
 
 struct GateState {
