@@ -30,8 +30,13 @@ struct Command {
   int fan_out = 1;     // for nvcc: archs in its command, capped by --threads
 };
 
-// `exe` is the basename of the program (argv[0]'s, or the link's target where known).
+// `exe` is the basename of the program (argv[0]'s, or the link's target where known). A launcher
+// (ccache, env, nice) counts as what it launches, `sh -c` as the heaviest command of its line.
 Command Recognise(std::string_view exe, std::span<const std::string> argv);
+
+// The heaviest command of a shell line, as a build file has it ("cd x && nvcc -c a.cu"). Quotes and
+// backslashes are understood, expansions are not; nothing is executed.
+Command RecogniseLine(std::string_view line);
 
 // A hash of the words that shape memory: options, without paths of sources, outputs and temporary
 // files. Stable across machines and runs.
