@@ -1,0 +1,95 @@
+// headroom-sim: what a build would do on a machine, under Headroom's policy or another one.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/sim/scenario.h"
+
+namespace {
+
+using headroom::sim::ClientKind;
+using headroom::sim::Outcome;
+using headroom::sim::Policy;
+using headroom::sim::RunResult;
+using headroom::sim::Scenario;
+
+nlohmann::ordered_json ToJson(const Outcome& outcome) {
+  const RunResult& run = outcome.run;
+  nlohmann::ordered_json json;
+  json["seconds"] = run.seconds;
+  json["oom_kills"] = run.oom_kills;
+  json["failed"] = run.failed;
+  json["evictions"] = run.evictions;
+  json["wasted_cpu_s"] = run.wasted_cpu_s;
+  json["peak_bytes"] = static_cast<int64_t>(run.peak_bytes);
+  if (outcome.n) json["n"] = *outcome.n;
+  json["cpu_s"] = run.cpu_s;
+  json["first_oom_s"] = run.first_oom_s;
+  json["foreign_kills"] = run.foreign_kills;
+  json["freezes"] = run.freezes;
+  json["hung"] = run.hung;
+  return json;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Simulates builds over recorded memory curves"};
+  std::string curves;
+  std::string policy_text = "headroom";
+  std::string ninja = "head";
+  double mem_gb = 0;
+  double ptxas_scale = 1;
+  bool as_json = false;
+  Scenario scenario;
+  app.add_option("--curves", curves, "JSON lines, one command each")->required();
+  app.add_option("--cores", scenario.cores)->required()->check(CLI::PositiveNumber);
+  app.add_option("--mem", mem_gb, "GB (10^9 bytes)")->required()->check(CLI::PositiveNumber);
+  app.add_option("--archs", scenario.archs)->check(CLI::Range(1, 64));
+  app.add_option("--threads", scenario.threads, "nvcc --threads")->check(CLI::Range(1, 64));
+  app.add_option("--policy", policy_text,
+                 "headroom, fixed:N, best-fixed, flash-attn, threshold:PERCENT, oracle or "
+                 "oracle-arrival");
+  app.add_flag("--tokens-only", scenario.tokens_only, "no gate");
+  app.add_option("--builds", scenario.builds, "at once")->check(CLI::Range(1, 64));
+  app.add_flag("--history", scenario.history, "a second build, with what the first has taught");
+  app.add_option("--seed", scenario.seed, "of the noise (peaks +-5 %); 0: none");
+  app.add_option("--ninja", ninja, "head, 1.13 or make")
+      ->check(CLI::IsMember({"head", "1.13", "make"}));
+  app.add_option("--ptxas-scale", ptxas_scale, "memory of ptxas; 10 models CUDA 12.x")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--json", as_json);
+  CLI11_PARSE(app, argc, argv);
+
+  const std::optional<Policy> policy = headroom::sim::ParsePolicy(policy_text);
+  if (!policy) {
+    std::cerr << "headroom-sim: --policy " << policy_text
+              << ": not one of those that --help names\n";
+    return 2;
+  }
+  scenario.mem_bytes = mem_gb * 1e9;
+  scenario.ninja = ninja == "head"   ? ClientKind::kNinjaHead
+                   : ninja == "1.13" ? ClientKind::kNinja113
+                                     : ClientKind::kMake;
+  try {
+    scenario.commands = headroom::sim::ReadCurves(curves);
+  } catch (const headroom::sim::CurvesError& error) {
+    std::cerr << "headroom-sim: " << error.what() << '\n';
+    return 2;
+  }
+  headroom::sim::ScaleTool(scenario.commands, "ptxas", ptxas_scale);
+  const Outcome outcome = headroom::sim::Simulate(scenario, *policy);
+  const nlohmann::ordered_json json = ToJson(outcome);
+  if (as_json) {
+    std::cout << json.dump() << '\n';
+  } else {
+    for (const auto& [name, value] : json.items()) std::cout << name << ' ' << value << '\n';
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return Main(argc, argv);
+}
