@@ -40,9 +40,9 @@ struct Peer {
   gid_t gid = 0;
   // Names this connection; never reused while the daemon lives.
   uint64_t connection = 0;
-  // A descriptor of the peer's process that can't be mistaken for a later one with the same pid, or
-  // -1 (kernel before 5.3, or the process is gone). Owned by the server, open until OnDropped has
-  // returned; duplicate it to keep it.
+  // From Attach on: a descriptor of the peer's process, which can't be mistaken for a later one
+  // with the same pid, or -1 (kernel before 5.3, or the process is gone). Owned by the server, open
+  // until OnDropped has returned; duplicate it to keep it.
   int pidfd = -1;
 };
 

@@ -33,6 +33,9 @@ absl::StatusOr<policy::Action> DecodeAction(const v1::TraceAction& in);
 std::string EncodeState(const policy::State& state);
 absl::StatusOr<policy::State> DecodeState(std::string_view bytes);
 
+// Names the structure of State: bytes of a State of another structure may not read fully.
+std::string StateLayout();
+
 }  // namespace headroom::trace
 
 #endif  // HEADROOM_SERVER_TRACE_CODEC_H_

@@ -11,7 +11,9 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +22,9 @@
 #include "headroom/v1/trace.pb.h"
 
 namespace headroom::trace {
+
+inline constexpr std::string_view kTraceMagic = "headroom trace";
+inline constexpr uint32_t kTraceFormat = 1;
 
 class Reader {
  public:

@@ -7,6 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -32,10 +33,21 @@ struct ReplayResult {
   std::string versions;
 };
 
-// Every segment from its own snapshot; where one segment follows right on another of the same run,
-// the state that replay has reached must equal the next snapshot as well. Errors: a snapshot or an
-// event that can't be decoded (another layout of State), with its place.
-absl::StatusOr<ReplayResult> Replay(Reader& reader);
+class Replayer {
+ public:
+  Replayer();
+  ~Replayer();
+
+  // Every segment from its own snapshot; where a segment follows right on another of the same run,
+  // the state that replay has reached must equal its snapshot as well. Files of one ring go in one
+  // after the other, oldest first. Errors: a snapshot or an event that can't be decoded (another
+  // layout of State), with its place.
+  absl::StatusOr<ReplayResult> Run(Reader& reader);
+
+ private:
+  struct Position;
+  std::unique_ptr<Position> position_;
+};
 
 }  // namespace headroom::trace
 
