@@ -42,12 +42,15 @@ std::optional<std::string> Below(std::string_view root, std::string_view path) {
   return std::nullopt;
 }
 
-std::optional<int64_t> LimitOf(const KeptFile& file) {
+// Reads a limit that may not be there (v2's root has none). False: the cgroup was removed.
+bool ReadLimit(const KeptFile& file, std::optional<int64_t>& bytes) {
+  if (!file.is_open()) return true;
   char buffer[128];
   const auto text = file.Read(buffer);
-  if (!text) return std::nullopt;
+  if (!text) return false;
   const std::optional<ParsedLimit> limit = ParseLimit(*text);
-  return limit ? limit->bytes : std::nullopt;
+  bytes = limit ? limit->bytes : std::nullopt;
+  return true;
 }
 
 void OpenOptional(int directory, const char* name, KeptFile& file) {
@@ -288,8 +291,9 @@ std::optional<CgroupMemory> MemoryCgroup::ReadFast() const {
     if (!text) return std::nullopt;
     memory.stat = ParseCgroupStat(version_, *text);
   }
-  memory.limit_bytes = LimitOf(limit_);
-  memory.high_bytes = LimitOf(high_);
+  if (!ReadLimit(limit_, memory.limit_bytes) || !ReadLimit(high_, memory.high_bytes)) {
+    return std::nullopt;
+  }
   return memory;
 }
 
@@ -304,7 +308,7 @@ std::optional<CgroupMemory> MemoryCgroup::Read() const {
         version_ == CgroupVersion::kV1 ? ParseOomControl(*text) : ParseMemoryEvents(*text);
   }
   if (const auto text = oom_group_.Read(buffer)) memory->oom_group = Trim(*text) == "1";
-  memory->swap_limit_bytes = LimitOf(swap_limit_);
+  if (!ReadLimit(swap_limit_, memory->swap_limit_bytes)) return std::nullopt;
   return memory;
 }
 

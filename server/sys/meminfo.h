@@ -17,8 +17,9 @@ struct MemInfo {
   int64_t free_bytes = 0;
   // MemAvailable. Shmem (tmpfs too) is not part of it: those pages can't be dropped.
   int64_t available_bytes = 0;
-  // True where the kernel (before 3.14) has no MemAvailable: then it is free memory, the page cache
-  // less Shmem, and half of the reclaimable slab. That errs by the low watermarks, some 1 %.
+  // True where the kernel (before 3.14, and WSL 1) has no MemAvailable: then it is free memory, the
+  // page cache less Shmem, and half of the reclaimable slab. That errs by the low watermarks, some
+  // 1 %.
   bool available_is_estimate = false;
   int64_t buffers_bytes = 0;
   int64_t cached_bytes = 0;

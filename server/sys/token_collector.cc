@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -130,7 +131,8 @@ class Collector final : public TokenCollector {
     Collector* collector = nullptr;
     pthread_t thread = {};
     UniqueFd wake;
-    int cpu = -1;  // -1: any
+    int cpu = -1;                 // -1: any
+    std::latch* ready = nullptr;  // counted down once it is scheduled as it will stay
   };
 
   static void* Main(void* worker);
@@ -177,6 +179,7 @@ absl::Status Collector::Init(const Options& options) {
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   absl::Status status;
+  std::latch ready(static_cast<std::ptrdiff_t>(count));
   for (size_t i = 0; i < count && status.ok(); ++i) {
     auto worker = std::make_unique<Worker>();
     worker->collector = this;
@@ -186,6 +189,7 @@ absl::Status Collector::Init(const Options& options) {
       status = ErrnoStatus(errno, "eventfd");
       break;
     }
+    worker->ready = &ready;
     const int error = pthread_create(&worker->thread, &attributes, &Collector::Main, worker.get());
     if (error != 0) {
       status = ErrnoStatus(error, "start a collecting thread");
@@ -195,6 +199,8 @@ absl::Status Collector::Init(const Options& options) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
+  ready.count_down(static_cast<std::ptrdiff_t>(count - workers_.size()));
+  ready.wait();
   // One thread collects, too: fewer than there are cores is no reason to give up.
   if (workers_.empty()) return status;
   return absl::OkStatus();
@@ -220,6 +226,7 @@ void Collector::Run(Worker& worker) {
     }
   }
   scheduling_.store(SetScheduling(realtime_));
+  worker.ready->count_down();
 
   std::vector<pollfd> polls;
   std::vector<std::pair<Lane, SharedFd>> targets;  // of polls[1] and on
