@@ -140,11 +140,11 @@ void Engine::Evict(int id) {
     Proc& gone = procs_[Index(id)];
     used_ -= gone.held;
     gone.held = 0;
-    gone.cpu = 0;
     gone.state = ProcState::kWaiting;
     gone.ready_at = now_;
     ++gone.attempt;
     scheduler_.OnEnd(*this, id, ProcEnd::kEvicted);
+    procs_[Index(id)].cpu = 0;
   });
 }
 
@@ -442,9 +442,11 @@ RunResult Engine::Run() {
   scheduler_.Begin(*this);
   for (int id = 0; id < build_count(); ++id) {
     At(builds_[Index(id)].spec.starts_at_s, [this, id] {
-      builds_[Index(id)].started = true;
-      builds_[Index(id)].client_wakes = 1;
       scheduler_.OnBuildStarted(*this, id);
+      At(now_ + builds_[Index(id)].spec.parse_s, [this, id] {
+        builds_[Index(id)].started = true;
+        builds_[Index(id)].client_wakes = 1;
+      });
     });
   }
   for (;;) {
@@ -464,7 +466,11 @@ RunResult Engine::Run() {
     const double room = config_.mem_bytes - memory_used();
     const double to_oom = room < 0 ? 0 : (slope_ > 0 ? room / (slope_ * rate) : kNever);
     const double dt = std::max(0.0, std::min({to_knot, to_timer, to_oom}));
-    if (dt == kNever || now_ + dt > config_.deadline_s) {
+    if (running_ > 0 ||
+        std::any_of(builds_.begin(), builds_.end(), [](const Build& b) { return !b.started; })) {
+      ran_at_ = now_;
+    }
+    if (dt == kNever || now_ > ran_at_ + config_.idle_limit_s) {
       result_.hung = true;
       break;
     }

@@ -49,6 +49,7 @@ struct BuildSpec {
   ClientKind client = ClientKind::kFixed;
   int jobs = 1;            // kFixed: -jN
   double starts_at_s = 0;  // virtual time
+  double parse_s = 0;      // from its start to its first job
 };
 
 // Memory and cores that something else on the machine takes from `at_s` on.
@@ -67,7 +68,7 @@ struct EngineConfig {
   double noise = 0;
   uint64_t seed = 0;
   bool stop_on_failure = false;  // for searches that only ask whether a build passes
-  double deadline_s = 1e6;       // a run that takes longer has hung
+  double idle_limit_s = 600;     // nothing has run for so long: it has hung
 };
 
 enum class ProcState : uint8_t {
@@ -269,6 +270,7 @@ class Engine {
   double load_cores_ = 0;
   int running_ = 0;
   int finished_ = 0;
+  double ran_at_ = 0;  // when a process ran last, or a build was yet to start
   RunResult result_;
   Rng race_;
 };

@@ -239,6 +239,9 @@ TEST_CASE("What the scheduler runs again after an OOM kill does not fail the bui
 TEST_CASE("A build that nobody lets run has hung, and says so") {
   class Never : public Scheduler {
     void OnReady(Engine&, int) override {}
+    void Decide(Engine& engine) override {
+      engine.At(engine.now() + 10, [] {});  // it keeps looking, as a daemon does
+    }
   } never;
   const std::vector<Command> commands(2, Simple(100, 2, 8));
   const RunResult run = Engine(Config(commands, 1, 1000, 2), never).Run();

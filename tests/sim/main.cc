@@ -30,6 +30,19 @@ nlohmann::ordered_json ToJson(const Outcome& outcome) {
   json["foreign_kills"] = run.foreign_kills;
   json["freezes"] = run.freezes;
   json["hung"] = run.hung;
+  if (outcome.steps > 0) {
+    json["steps"] = outcome.steps;
+    json["broken_invariants"] = outcome.broken;
+    nlohmann::ordered_json coverage = nlohmann::ordered_json::array();
+    for (const auto& [key, value] : outcome.coverage) {
+      coverage.push_back({{"tool", key.first},
+                          {"source", key.second},
+                          {"processes", value.processes},
+                          {"covered", value.covered},
+                          {"mean_p95_over_peak", value.ratio_sum / value.processes}});
+    }
+    json["coverage"] = coverage;
+  }
   return json;
 }
 
@@ -41,6 +54,8 @@ int Main(int argc, char** argv) {
   double mem_gb = 0;
   double ptxas_scale = 1;
   bool as_json = false;
+  bool timeline = false;
+  std::optional<double> spoiled_gb;
   Scenario scenario;
   app.add_option("--curves", curves, "JSON lines, one command each")->required();
   app.add_option("--cores", scenario.cores)->required()->check(CLI::PositiveNumber);
@@ -58,6 +73,13 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"head", "1.13", "make"}));
   app.add_option("--ptxas-scale", ptxas_scale, "memory of ptxas; 10 models CUDA 12.x")
       ->check(CLI::PositiveNumber);
+  app.add_flag("!--no-hint", scenario.hint, "the client's build.ninja cannot be read");
+  app.add_flag("!--no-prediction", scenario.prediction, "as the hidden test option of headroomd");
+  app.add_option("--spoil", spoiled_gb, "every predicted peak, in GB");
+  app.add_option("--fastest-look", scenario.fastest_look_s,
+                 "seconds between samples, at least; the policy may ask for more")
+      ->check(CLI::Range(0.001, 1.0));
+  app.add_flag("--timeline", timeline, "a line a second of virtual time to stderr");
   app.add_flag("--json", as_json);
   CLI11_PARSE(app, argc, argv);
 
@@ -68,6 +90,8 @@ int Main(int argc, char** argv) {
     return 2;
   }
   scenario.mem_bytes = mem_gb * 1e9;
+  if (spoiled_gb) scenario.spoiled_peak = *spoiled_gb * 1e9;
+  if (timeline) scenario.timeline = &std::cerr;
   scenario.ninja = ninja == "head"   ? ClientKind::kNinjaHead
                    : ninja == "1.13" ? ClientKind::kNinja113
                                      : ClientKind::kMake;

@@ -10,6 +10,9 @@
 namespace headroom::sim {
 namespace {
 
+// From the start of a build tool to its first job: ninja reads its build file and the log.
+constexpr double kClientParseSeconds = 0.05;
+
 EngineConfig ConfigOf(const Scenario& scenario, ClientKind client, int jobs) {
   EngineConfig config;
   config.cores = scenario.cores;
@@ -36,6 +39,34 @@ RunResult Fixed(const Scenario& scenario, int jobs, bool stop_on_failure) {
   return Engine(std::move(config), ungated).Run();
 }
 
+// A build under Headroom; with history, the second of two.
+Outcome UnderHeadroom(const Scenario& scenario, policy::Profile profile) {
+  Outcome outcome;
+  for (int build = scenario.history ? 0 : 1; build < 2; ++build) {
+    HeadroomOptions options;
+    options.gated = !scenario.tokens_only;
+    options.hint = scenario.hint;
+    options.prediction = scenario.prediction;
+    options.fastest_look_s = scenario.fastest_look_s;
+    options.timeline = build == 1 ? scenario.timeline : nullptr;
+    options.profile = std::move(profile);
+    if (scenario.spoiled_peak) {
+      options.spoiled_peak = policy::Bytes{static_cast<int64_t>(*scenario.spoiled_peak)};
+    }
+    Headroom headroom(std::move(options));
+    EngineConfig config = ConfigOf(scenario, scenario.ninja, 1);
+    // No two builds are alike in noise.
+    if (build == 0 && scenario.seed != 0) config.seed = Mix(scenario.seed, 1);
+    for (BuildSpec& spec : config.builds) spec.parse_s = kClientParseSeconds;
+    outcome.run = Engine(std::move(config), headroom).Run();
+    outcome.broken.insert(outcome.broken.end(), headroom.broken().begin(), headroom.broken().end());
+    outcome.steps = headroom.steps();
+    outcome.coverage = headroom.coverage();
+    profile = headroom.profile();
+  }
+  return outcome;
+}
+
 std::optional<int> Whole(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -58,6 +89,7 @@ std::optional<Policy> ParsePolicy(const std::string& text) {
     return Policy{PolicyKind::kThreshold, 0, *number / 100.0};
   }
   if (number) return std::nullopt;
+  if (name == "headroom") return Policy{PolicyKind::kHeadroom, 0, 0};
   if (name == "best-fixed") return Policy{PolicyKind::kBestFixed, 0, 0};
   if (name == "flash-attn") return Policy{PolicyKind::kFlashAttn, 0, 0};
   if (name == "oracle") return Policy{PolicyKind::kOracle, 0, 0};
@@ -104,6 +136,10 @@ int BestFixed(const Scenario& scenario) {
 Outcome Simulate(const Scenario& scenario, const Policy& policy) {
   Outcome outcome;
   switch (policy.kind) {
+    case PolicyKind::kHeadroom: {
+      outcome = UnderHeadroom(scenario, {});
+      break;
+    }
     case PolicyKind::kFixed:
       outcome.run = Fixed(scenario, policy.n, false);
       break;

@@ -4,16 +4,20 @@
 #define HEADROOM_TESTS_SIM_SCENARIO_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "tests/sim/curves.h"
 #include "tests/sim/engine.h"
+#include "tests/sim/headroom.h"
 
 namespace headroom::sim {
 
 enum class PolicyKind : uint8_t {
+  kHeadroom,
   kFixed,
   kBestFixed,
   kFlashAttn,
@@ -23,7 +27,7 @@ enum class PolicyKind : uint8_t {
 };
 
 struct Policy {
-  PolicyKind kind = PolicyKind::kFixed;
+  PolicyKind kind = PolicyKind::kHeadroom;
   int n = 0;             // kFixed: -jN
   double threshold = 0;  // kThreshold: share of the machine, 0 to 1
 };
@@ -43,6 +47,12 @@ struct Scenario {
   uint64_t seed = 0;  // 0: no noise
   bool history = false;
   bool tokens_only = false;
+  // Headroom only:
+  bool hint = true;                    // the daemon can read the client's build.ninja
+  std::optional<double> spoiled_peak;  // every predicted peak, in bytes
+  bool prediction = true;
+  double fastest_look_s = 0.05;
+  std::ostream* timeline = nullptr;
 };
 
 // Noise of the seeds: a reliable -j passes with all of them.
@@ -53,6 +63,10 @@ constexpr int kNoiseSeeds = 20;
 struct Outcome {
   RunResult run;
   std::optional<int> n;
+  // Headroom only:
+  std::vector<std::string> broken;  // invariants that did not hold
+  int64_t steps = 0;
+  std::map<std::pair<std::string, int>, Coverage> coverage;  // by tool and source
 };
 
 Outcome Simulate(const Scenario& scenario, const Policy& policy);
