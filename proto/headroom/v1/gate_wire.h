@@ -41,8 +41,12 @@
 //  7. A daemon that does not speak the version of a header answers Refuse and closes. The header
 //     and Refuse never change their layout, in any version.
 //  8. Unknown types, wrong sizes and rubbish are ignored by the keeper; the daemon closes.
-//  9. Evict may cross an Ended or arrive in FROZEN; the keeper handles it in any state after Admit.
-//     Sent in WAITING it is ignored.
+//  9. Evict may cross an Ended (then that Ended, without kEndedEvicted, is what happened) or arrive
+//     in FROZEN. The keeper ignores it while WAITING and where it can't replay.
+// 10. A keeper that closes with something unread makes the daemon's next read say ECONNRESET once;
+//     what the keeper had sent before, Ended for one, is read after that.
+// 11. The keeper's name in /proc/PID/comm is kGateKeeperName once its worker exists; its command
+//     line stays the tool's. Don't take it for a tool.
 #ifndef HEADROOM_PROTO_HEADROOM_V1_GATE_WIRE_H_
 #define HEADROOM_PROTO_HEADROOM_V1_GATE_WIRE_H_
 
@@ -54,7 +58,8 @@ namespace headroom::gate {
 inline constexpr uint32_t kGateMagic = 0x31475248;  // "HRG1" in memory on a little-endian host.
 inline constexpr uint16_t kGateVersion = 1;
 inline constexpr char kGateSocketName[] = "gate.sock";  // In the lane's folder.
-inline constexpr char kGateSlotsName[] = "slots";       // Lock files of the fall-back, same place.
+inline constexpr char kGateKeeperName[] = "headroom-keeper";
+inline constexpr char kGateSlotsName[] = "slots";  // Lock files of the fall-back, same place.
 
 // Milliseconds. Two missed pings make a hung daemon; the sum stays under the 5 s that a build may
 // lose to one.
@@ -96,12 +101,14 @@ static_assert(sizeof(Header) == 16);
 // Why a worker can't be run again unseen. kReplayable: it can.
 enum class Replay : uint32_t {
   kReplayable = 0,
-  kStdinStream = 1,    // stdin is a pipe, a socket or a terminal: what it gave is gone.
+  kStdinStream = 1,    // It reads stdin, and that is a pipe, a socket or a terminal.
   kOutputStream = 2,   // The result goes to stdout or another stream (-o -, -E without -o).
   kInputStream = 3,    // An input is a fifo or /dev/fd/N.
   kHoldsTokens = 4,    // It may hold jobserver tokens when it dies (rustc).
   kNoDescriptor = 5,   // Its descriptor table was full: the keeper had to close it all.
   kModifiesInput = 6,  // It changes a file in place (ld.gold --incremental).
+  kHasChildren = 7,    // It had children before it was this program (sh -c 'x & exec cc1 ...'):
+                       // they can't be told from the worker's own.
 };
 
 // Where the keeper is when it sends Request (kNew, or kAgain for attempt > 1) or Reregister.
@@ -167,7 +174,6 @@ static_assert(offsetof(Request, keeper_start) == 32 && offsetof(Request, inputs)
 // Bits of Started::flags.
 inline constexpr uint32_t kStartedNoKeeper = 1u << 0;  // fork failed: the process itself goes on,
                                                        // unsupervised, and closes now.
-inline constexpr uint32_t kStartedOomScore = 1u << 1;  // Its oom_score_adj could be raised.
 
 struct Started {
   Header header;
