@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "server/daemon/frame.h"
+#include "server/daemon/utf8.h"
 #include "server/trace/reader.h"
 
 namespace headroom::daemon {
@@ -551,6 +552,7 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
 
     void Respond(v1::Response response) {
       if (closed_ || response.response_case() == v1::Response::RESPONSE_NOT_SET) return;
+      MakeUtf8(response);
       if (const size_t size = response.ByteSizeLong(); size > server_.options_.max_frame_bytes) {
         response = ErrorResponse(
             v1::Error::FAILED,
