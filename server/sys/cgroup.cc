@@ -350,10 +350,19 @@ absl::StatusOr<CgroupChain> CgroupChain::OpenFor(const Roots& roots, pid_t pid) 
 }
 
 std::optional<CgroupChain::Reading> CgroupChain::Read() const {
+  return ReadWith(&MemoryCgroup::Read);
+}
+
+std::optional<CgroupChain::Reading> CgroupChain::ReadFast() const {
+  return ReadWith(&MemoryCgroup::ReadFast);
+}
+
+std::optional<CgroupChain::Reading> CgroupChain::ReadWith(
+    std::optional<CgroupMemory> (MemoryCgroup::*read)() const) const {
   Reading reading;
   reading.levels.reserve(levels_.size());
   for (size_t i = 0; i < levels_.size(); ++i) {
-    std::optional<CgroupMemory> memory = levels_[i].Read();
+    std::optional<CgroupMemory> memory = (levels_[i].*read)();
     if (!memory) return std::nullopt;
     const std::optional<int64_t> available = memory->AvailableBytes();
     if (available && (!reading.tightest || *available < reading.tightest->available_bytes)) {

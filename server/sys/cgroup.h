@@ -155,8 +155,12 @@ class CgroupChain {
   };
   // nullopt: one of the levels vanished; the caller looks its process up again.
   std::optional<Reading> Read() const;
+  // The same of MemoryCgroup::ReadFast(): 15 us a level (measured, v1), mostly memory.stat.
+  std::optional<Reading> ReadFast() const;
 
  private:
+  std::optional<Reading> ReadWith(std::optional<CgroupMemory> (MemoryCgroup::*read)() const) const;
+
   CgroupLocation location_;
   std::vector<MemoryCgroup> levels_;
 };

@@ -57,11 +57,12 @@ absl::StatusOr<Fifo> Fifo::Create(const std::string& path, uid_t uid) {
     return absl::FailedPreconditionError(path + " belongs to user " + std::to_string(st.st_uid) +
                                          ", not to " + std::to_string(uid) + "; remove it");
   }
+  // Before it is opened: the umask may have taken away what opening it needs.
+  if ((st.st_mode & 07777) != 0600) {
+    if (absl::Status status = ChangeMode(probe.get(), 0600, path); !status.ok()) return status;
+  }
   absl::StatusOr<UniqueFd> fd = Reopen(probe, path);
   if (!fd.ok()) return fd.status();
-  if ((st.st_mode & 07777) != 0600 && fchmod(fd->get(), 0600) != 0) {
-    return ErrnoStatus(errno, "set the permissions of fifo " + path);
-  }
   return Fifo(std::move(*fd), path, FileId{st.st_dev, st.st_ino});
 }
 

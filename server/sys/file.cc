@@ -54,6 +54,13 @@ absl::StatusOr<FileId> IdOf(int fd) {
   return FileId{st.st_dev, st.st_ino};
 }
 
+absl::Status ChangeMode(int fd, mode_t mode, const std::string& path) {
+  // The link leads to the very file that is open, whatever its name leads to.
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  if (chmod(link.c_str(), mode) != 0) return ErrnoStatus(errno, "set the permissions of " + path);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadFileAt(int directory, const std::string& path, size_t limit) {
   // O_NONBLOCK: a fifo that somebody put there must not hang us.
   absl::StatusOr<UniqueFd> fd = OpenAt(directory, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);

@@ -70,6 +70,9 @@ absl::Status WriteFile(const std::string& path, std::string_view text);
 
 absl::StatusOr<UniqueFd> OpenAt(int directory, const std::string& path, int flags);
 absl::StatusOr<FileId> IdOf(int fd);
+// Sets the permissions of what `fd` stands for, which may be opened with O_PATH (fchmod(2) refuses
+// those). `path` is for messages.
+absl::Status ChangeMode(int fd, mode_t mode, const std::string& path);
 
 // One of the kernel's text files, kept open and read again from its start by pread(2). For /proc
 // and cgroup files that is the present content each time, at a tenth of the cost of opening them.

@@ -19,14 +19,9 @@ absl::StatusOr<UniqueFd> EnsureFolderAt(int parent, const std::string& name, uid
     return absl::FailedPreconditionError(path +
                                          " is not a folder (a symlink isn't followed); remove it");
   }
-  absl::StatusOr<UniqueFd> folder = OpenAt(probe.get(), ".", O_RDONLY | O_DIRECTORY);
-  if (!folder.ok()) {
-    return absl::Status(folder.status().code(),
-                        path + ": " + std::string(folder.status().message()));
-  }
   // Made by root for somebody else.
   if (made && st.st_uid != uid && st.st_uid == geteuid()) {
-    if (fchown(folder->get(), uid, static_cast<gid_t>(-1)) != 0) {
+    if (fchownat(probe.get(), "", uid, static_cast<gid_t>(-1), AT_EMPTY_PATH) != 0) {
       return ErrnoStatus(errno, "give folder " + path + " to user " + std::to_string(uid));
     }
     st.st_uid = uid;
@@ -38,8 +33,13 @@ absl::StatusOr<UniqueFd> EnsureFolderAt(int parent, const std::string& name, uid
   // The umask may have taken bits away that we want; an existing one may have too many.
   const mode_t present = st.st_mode & 07777;
   const mode_t wanted = made ? mode : present & mode;
-  if (present != wanted && fchmod(folder->get(), wanted) != 0) {
-    return ErrnoStatus(errno, "set the permissions of folder " + path);
+  if (present != wanted) {
+    if (absl::Status status = ChangeMode(probe.get(), wanted, path); !status.ok()) return status;
+  }
+  absl::StatusOr<UniqueFd> folder = OpenAt(probe.get(), ".", O_RDONLY | O_DIRECTORY);
+  if (!folder.ok()) {
+    return absl::Status(folder.status().code(),
+                        path + ": " + std::string(folder.status().message()));
   }
   return folder;
 }

@@ -254,6 +254,10 @@ TEST_CASE("K6: a v2 limit on the grandparent only binds") {
   CHECK(reading->tightest->level == 1);
   CHECK(reading->tightest->available_bytes == 600000000 - 500000000 + 96 * kMiB);
   CHECK(reading->levels[2].oom_group);
+  const auto fast = chain->ReadFast();
+  REQUIRE(fast);
+  CHECK(fast->tightest->available_bytes == reading->tightest->available_bytes);
+  CHECK_FALSE(fast->levels[2].oom.oom_kills);
   const auto psi = chain->levels()[1].ReadPsi();
   REQUIRE(psi);
   CHECK(psi->some.avg10_permyriad == 1234);

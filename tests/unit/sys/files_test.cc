@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "server/sys/fifo.h"
 #include "server/sys/file.h"
 #include "server/sys/filesystem.h"
 #include "server/sys/folder.h"
@@ -89,6 +90,12 @@ TEST_CASE("folders") {
   struct stat st = {};
   REQUIRE(stat((dir / "umask").c_str(), &st) == 0);
   CHECK((st.st_mode & 07777) == 0700);
+  umask(0777);
+  const auto fifo = Fifo::Create(dir / "umask2/fifo", getuid());
+  umask(before);
+  REQUIRE(fifo.ok());
+  REQUIRE(stat((dir / "umask2/fifo").c_str(), &st) == 0);
+  CHECK((st.st_mode & 07777) == 0600);
 }
 
 TEST_CASE("a lock is one process's") {

@@ -55,15 +55,21 @@ std::string KernelText(std::string_view name) {
 
 Child::Child(const std::function<int()>& body) {
   const pid_t parent = getpid();
+  // Held back until the child has its own way with them: Catch2's handlers, which it inherits,
+  // report a signal as a failure of the test.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   pid_ = fork();
+  if (pid_ > 0) pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) throw std::runtime_error("fork failed");
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    // Catch2's handlers report a signal as a failure of the test.
     for (const int number : {SIGINT, SIGHUP, SIGFPE, SIGSEGV, SIGTERM, SIGABRT}) {
       signal(number, SIG_DFL);
     }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     _exit(body());
   }
 }
