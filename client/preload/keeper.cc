@@ -87,14 +87,23 @@ uint64_t Microseconds(const Duration& time) {
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000u + static_cast<uint64_t>(time.tv_usec);
 }
 
-uint32_t LookAtFile(void*, View path, uint64_t* size) {
+FileType LookAtFile(void*, View path, uint64_t* size) {
   char text[1100];
   Writer writer(text, sizeof(text));
   writer << path;
   sys::FileInfo info;
-  if (writer.cut() || sys::StatPath(text, &info) != 0) return 0;
+  if (writer.cut() || sys::StatPath(text, &info) != 0) return FileType::kNone;
   *size = info.size;
-  return info.mode & sys::kTypeMask;
+  switch (info.mode & sys::kTypeMask) {
+    case sys::kTypeRegular:
+      return FileType::kRegular;
+    case sys::kTypeFifo:
+      return FileType::kFifo;
+    case sys::kTypeSocket:
+      return FileType::kSocket;
+    default:
+      return FileType::kOther;
+  }
 }
 
 // A fork that the program's C library notices as little as possible: it keeps its thread's id in
