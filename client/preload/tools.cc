@@ -1,5 +1,7 @@
 #include "client/preload/tools.h"
 
+#include "client/preload/syscalls.h"
+
 namespace headroom::preload {
 namespace {
 
@@ -170,7 +172,6 @@ bool IsQuery(View word) {
 }  // namespace
 
 bool FindTool(View program, View configured, Tool* tool) {
-  if (program.empty()) return false;
   const Known* known = FindKnown(program);
   bool own_list = false;
   bool listed = false;
@@ -271,8 +272,8 @@ void CommandReader::Add(View word) {
       } else {
         // An output that exists already may be a stream as well; /dev/null is none.
         uint64_t size = 0;
-        const FileType type = probe_.look(probe_.context, word, &size);
-        if (type == FileType::kFifo || type == FileType::kSocket) {
+        const uint32_t type = probe_.look(probe_.context, word, &size);
+        if (type == sys::kTypeFifo || type == sys::kTypeSocket) {
           command_.replay = Replay::kOutputStream;
         }
       }
@@ -329,8 +330,8 @@ void CommandReader::AddFile(View word) {
     return;
   }
   uint64_t size = 0;
-  const FileType type = probe_.look(probe_.context, word, &size);
-  if (type == FileType::kFifo || type == FileType::kSocket) {
+  const uint32_t type = probe_.look(probe_.context, word, &size);
+  if (type == sys::kTypeFifo || type == sys::kTypeSocket) {
     command_.replay = Replay::kInputStream;
     ++command_.input_count;
     return;
@@ -339,7 +340,7 @@ void CommandReader::AddFile(View word) {
   if (command_.source.empty() && tool_.kind != ToolKind::kLinker && IsSource(word)) {
     command_.source = word;
   }
-  if (type != FileType::kRegular) return;
+  if (type != sys::kTypeRegular) return;
   ++command_.input_count;
   command_.input_bytes += size;
   const View suffix = Suffix(word);

@@ -207,6 +207,7 @@ struct GateRequest {
   int evictions = 0;
   int oom_kills = 0;
   int other_kills = 0;
+  ProcId job;  // the job that it belongs to; unset: not known
   friend bool operator==(const GateRequest&, const GateRequest&) = default;
 };
 

@@ -33,21 +33,32 @@ namespace headroom::policy {
 // time from start to end. 16 tell a cicc's ramp (a third of its life) from its plateau.
 inline constexpr int kShapePoints = 17;
 
-// What processes (or jobs) of one class took: sums over those that have ended.
+// What processes (or jobs) of one class took: sums over those that have ended. Classes form trees:
+// a tool ("cicc") has families of sources ("cicc flash_bwd_hdim128"); a driver's jobs ("job
+// nvcc*4") hang below the tool that takes most of their memory, scaled by how many of it run at
+// once.
 struct Stats {
-  std::string name;      // see predict.h: "cicc", "cicc flash_bwd_hdim128", "job nvcc*4", ...
+  std::string name;
+  std::string key;   // tool or driver: selects the shipped prior
+  bool job = false;  // sums of a job's processes, not single ones
+  int fan_out = 1;
+  int32_t parent = -1;   // position of the class above, always a smaller one; -1: none
+  double log_scale = 0;  // ln(typical peak here / typical peak of the parent)
   double count = 0;      // a weight: what an older build showed may count less than one each
   double log_peak = 0;   // sum of ln(peak bytes)
   double log_peak2 = 0;  // sum of squares
-  double log_cpu = 0;    // sum of ln(CPU seconds)
+  double cpu_count = 0;
+  double log_cpu = 0;  // sum of ln(CPU seconds from start to end)
   double log_cpu2 = 0;
   double shape_count = 0;
-  std::array<double, kShapePoints> shape{};  // sums of shares of the peak
+  std::array<double, kShapePoints> level{};  // sums of memory as shares of the peak
+  std::array<double, kShapePoints> rise{};   // the same of the largest so far
   Bytes largest;
   static constexpr auto Fields() {
-    return std::tuple(&Stats::name, &Stats::count, &Stats::log_peak, &Stats::log_peak2,
-                      &Stats::log_cpu, &Stats::log_cpu2, &Stats::shape_count, &Stats::shape,
-                      &Stats::largest);
+    return std::tuple(&Stats::name, &Stats::key, &Stats::job, &Stats::fan_out, &Stats::parent,
+                      &Stats::log_scale, &Stats::count, &Stats::log_peak, &Stats::log_peak2,
+                      &Stats::cpu_count, &Stats::log_cpu, &Stats::log_cpu2, &Stats::shape_count,
+                      &Stats::level, &Stats::rise, &Stats::largest);
   }
   friend bool operator==(const Stats&, const Stats&) = default;
 };
@@ -74,8 +85,11 @@ struct DomainState {
   uint64_t oom_kills = 0;
   std::optional<Permyriad> psi_full_avg10;
   uint64_t swap_in_pages = 0;
-  double fill_rate = 0;  // bytes a second by which `available` shrinks, smoothed; never below 0
-  Time oom_at{};         // when the kernel's counter rose last; Time{}: never
+  double fill_rate = 0;        // bytes a second by which `available` shrinks, smoothed
+  double foreign_rate = 0;     // the part of it that our own processes do not explain
+  Bytes own_growth;            // of the processes that we see in it, since its last sample
+  uint64_t oom_unclaimed = 0;  // kills that no gate's end was put down to
+  Time oom_at{};               // when the kernel's counter rose last; Time{}: never
   bool braking = false;
   Time brake_since{};
   Time brake_acted{};      // the last freeze or eviction: its effect must be seen before the next
@@ -86,7 +100,8 @@ struct DomainState {
                       &DomainState::limit, &DomainState::swap_possible, &DomainState::sampled,
                       &DomainState::sampled_at, &DomainState::available, &DomainState::oom_kills,
                       &DomainState::psi_full_avg10, &DomainState::swap_in_pages,
-                      &DomainState::fill_rate, &DomainState::oom_at, &DomainState::braking,
+                      &DomainState::fill_rate, &DomainState::foreign_rate, &DomainState::own_growth,
+                      &DomainState::oom_unclaimed, &DomainState::oom_at, &DomainState::braking,
                       &DomainState::brake_since, &DomainState::brake_acted,
                       &DomainState::admitted_at, &DomainState::admissions_hold);
   }
@@ -134,11 +149,6 @@ struct LaneState {
   // The smallest number of tokens out that nothing explained since `leak_since`; 0: none.
   int leak_least = 0;
   Time leak_since{};
-  // Targets below the present one, seen since `low_since` without a break: the pool shrinks to
-  // the largest of them, and only after a while (see share.h), so that it does not flutter.
-  int low_most = 0;
-  Time low_since{};
-  Time grown_at{};
   std::vector<HintState> hints;
   int jobs_seen = 0;  // jobs that this lane has started so far
   int jobs_ended = 0;
@@ -151,9 +161,8 @@ struct LaneState {
         &LaneState::reserve_share, &LaneState::gated, &LaneState::opened_at, &LaneState::minted,
         &LaneState::idle, &LaneState::target, &LaneState::asked, &LaneState::debt,
         &LaneState::clients, &LaneState::had_client, &LaneState::explained, &LaneState::opened,
-        &LaneState::leak_least, &LaneState::leak_since, &LaneState::low_most, &LaneState::low_since,
-        &LaneState::grown_at, &LaneState::hints, &LaneState::jobs_seen, &LaneState::jobs_ended,
-        &LaneState::slow_limit, &LaneState::slow_at);
+        &LaneState::leak_least, &LaneState::leak_since, &LaneState::hints, &LaneState::jobs_seen,
+        &LaneState::jobs_ended, &LaneState::slow_limit, &LaneState::slow_at);
   }
   friend bool operator==(const LaneState&, const LaneState&) = default;
 };
@@ -169,8 +178,8 @@ struct Usage {
   Duration cpu{0};
   double cpu_rate = 1;  // CPU seconds a second, smoothed
   double growth = 0;    // bytes a CPU second, smoothed
-  // Memory when the CPU time passed 1/4 s and each further factor of sqrt(2): the curve so far.
-  std::vector<Bytes> marks;
+  // Memory in KiB when the CPU time passed each of predict.h's mark ages: the curve so far.
+  std::vector<uint32_t> marks;
   static constexpr auto Fields() {
     return std::tuple(&Usage::since, &Usage::sampled_at, &Usage::anon, &Usage::peak, &Usage::cpu,
                       &Usage::cpu_rate, &Usage::growth, &Usage::marks);
@@ -185,15 +194,19 @@ struct JobState {
   std::string driver;
   std::string source;
   int fan_out = 1;
-  uint32_t broad = 0;     // class of its driver, a position in Profile::classes
-  uint32_t narrow = 0;    // class of its driver and source family
-  Usage use;              // the sum over its tool processes
-  Duration ended_cpu{0};  // of its tool processes that have ended
-  int procs = 0;          // tool processes that live now
+  uint32_t klass = 0;  // a position in Profile::classes
+  Usage use;           // the sum over its tool processes, after each sample
+  Bytes now_anon;      // the same, as it changes within a sample
+  Duration now_cpu{0};
+  int procs = 0;  // tool processes that live now
+  int procs_seen = 0;
+  bool main_seen = false;  // the tool that takes most of its memory has begun
+  bool frozen = false;     // its tool processes are
   static constexpr auto Fields() {
     return std::tuple(&JobState::job, &JobState::lane, &JobState::client, &JobState::driver,
-                      &JobState::source, &JobState::fan_out, &JobState::broad, &JobState::narrow,
-                      &JobState::use, &JobState::ended_cpu, &JobState::procs);
+                      &JobState::source, &JobState::fan_out, &JobState::klass, &JobState::use,
+                      &JobState::now_anon, &JobState::now_cpu, &JobState::procs,
+                      &JobState::procs_seen, &JobState::main_seen, &JobState::frozen);
   }
   friend bool operator==(const JobState&, const JobState&) = default;
 };
@@ -209,8 +222,8 @@ struct ProcState {
   std::string source;
   uint64_t flags_hash = 0;
   int64_t input_bytes = 0;
-  uint32_t broad = 0;   // class of its tool
-  uint32_t narrow = 0;  // class of its tool and source family
+  uint32_t klass = 0;   // a position in Profile::classes
+  bool in_job = false;  // its job is known and planned with as a whole
   bool frozen = false;
   Time frozen_at{};
   Time thawed_at{};
@@ -218,8 +231,8 @@ struct ProcState {
   static constexpr auto Fields() {
     return std::tuple(&ProcState::proc, &ProcState::job, &ProcState::lane, &ProcState::domain,
                       &ProcState::gate, &ProcState::uid, &ProcState::tool, &ProcState::source,
-                      &ProcState::flags_hash, &ProcState::input_bytes, &ProcState::broad,
-                      &ProcState::narrow, &ProcState::frozen, &ProcState::frozen_at,
+                      &ProcState::flags_hash, &ProcState::input_bytes, &ProcState::klass,
+                      &ProcState::in_job, &ProcState::frozen, &ProcState::frozen_at,
                       &ProcState::thawed_at, &ProcState::use);
   }
   friend bool operator==(const ProcState&, const ProcState&) = default;
@@ -241,12 +254,12 @@ struct GateState {
   DomainId domain = DomainId::kNone;
   ProcId keeper;
   GateId under = GateId::kNone;
+  ProcId job;
   std::string tool;
   std::string source;
   uint64_t flags_hash = 0;
   int64_t input_bytes = 0;
-  uint32_t broad = 0;
-  uint32_t narrow = 0;
+  uint32_t klass = 0;
   bool replayable = false;
   GatePhase phase = GatePhase::kWaiting;
   ProcId worker;
@@ -254,26 +267,47 @@ struct GateState {
   Time admitted_at{};
   int attempt = 1;
   Bytes floor;
-  bool front = false;      // evicted or killed: before others
-  bool alone = false;      // only when nothing else runs in its domain
-  int oom_ends = 0;        // ends with evidence of the OOM killer
-  int killed_ends = 0;     // ends by SIGKILL or SIGTERM without
-  uint64_t oom_kills = 0;  // its domain's counter when it was admitted
-  Bytes predicted_peak;    // what it was admitted with
+  bool front = false;    // evicted or killed: before others
+  bool alone = false;    // only when nothing else runs in its domain
+  int oom_ends = 0;      // ends with evidence of the OOM killer
+  int killed_ends = 0;   // ends by SIGKILL or SIGTERM without
+  Bytes predicted_peak;  // what it was admitted with
   static constexpr auto Fields() {
     return std::tuple(&GateState::gate, &GateState::lane, &GateState::domain, &GateState::keeper,
-                      &GateState::under, &GateState::tool, &GateState::source,
-                      &GateState::flags_hash, &GateState::input_bytes, &GateState::broad,
-                      &GateState::narrow, &GateState::replayable, &GateState::phase,
-                      &GateState::worker, &GateState::asked_at, &GateState::admitted_at,
-                      &GateState::attempt, &GateState::floor, &GateState::front, &GateState::alone,
-                      &GateState::oom_ends, &GateState::killed_ends, &GateState::oom_kills,
-                      &GateState::predicted_peak);
+                      &GateState::under, &GateState::job, &GateState::tool, &GateState::source,
+                      &GateState::flags_hash, &GateState::input_bytes, &GateState::klass,
+                      &GateState::replayable, &GateState::phase, &GateState::worker,
+                      &GateState::asked_at, &GateState::admitted_at, &GateState::attempt,
+                      &GateState::floor, &GateState::front, &GateState::alone, &GateState::oom_ends,
+                      &GateState::killed_ends, &GateState::predicted_peak);
   }
   friend bool operator==(const GateState&, const GateState&) = default;
 };
 
 // --- All of it ----------------------------------------------------------------------------------
+
+// Values derived from the state that are kept between steps because they cost time to make. Not a
+// part of the state's value: never compared, never stored, rebuilt where missing.
+template <typename T>
+struct Derived {
+  T value{};
+  friend bool operator==(const Derived&, const Derived&) { return true; }
+};
+
+// A class's curves, ready to be looked up; see predict.cc.
+struct ClassCurves {
+  bool made = false;
+  double count = 0;      // of Stats, when this was made
+  uint64_t version = 0;  // changes when this changes
+  uint64_t parent_version = 0;
+  double ln_cpu = 0;  // ln of the median CPU seconds from start to end
+  double sd_cpu = 0;
+  double shape_weight = 0;  // how many ended ones, and the prior's weight, are behind the shape
+  std::array<double, kShapePoints> level{};
+  std::array<double, kShapePoints> rise_raw{};
+  std::array<float, 18> rise{};  // at 0, 1/16 .. 17/16 of the CPU time; 1 from the peak on
+  std::array<float, 66> keep{};  // expected memory / largest so far at 0, 1/16 .. 65/16
+};
 
 struct State {
   std::optional<Bytes> reserve_bytes;  // of Configure
@@ -288,6 +322,7 @@ struct State {
   std::map<GateId, GateState> gates;
   Duration sampling{0};  // what SetSampling said last
   Time decided_at{};
+  Derived<std::vector<ClassCurves>> curves;  // by class; no part of Fields()
   static constexpr auto Fields() {
     return std::tuple(&State::reserve_bytes, &State::reserve_share, &State::prediction,
                       &State::spoiled_peak, &State::profile, &State::domains, &State::lanes,

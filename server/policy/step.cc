@@ -1,12 +1,35 @@
 #include "server/policy/step.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 #include <variant>
 
+#include "server/policy/admit.h"
+#include "server/policy/brake.h"
+#include "server/policy/domain.h"
+#include "server/policy/gate.h"
 #include "server/policy/ledger.h"
+#include "server/policy/predict.h"
+#include "server/policy/share.h"
+#include "server/policy/track.h"
 
 namespace headroom::policy {
 namespace {
+
+// Events that only add a fact (a process is seen, a job ends) lead to a decision at most this
+// often; the sampler's rounds and whatever somebody waits for always do. A build that starts
+// thousands of short commands a second must not cost a core.
+constexpr Duration kQuietEvents = std::chrono::milliseconds(10);
+
+// The sampler's intervals. Fast while something grows: a tenth of the time until the headroom is
+// gone, within design.md's 10 to 50 ms. Slower steps where nothing grows, or nothing runs at all.
+constexpr Duration kFastest = std::chrono::milliseconds(10);
+constexpr Duration kFast = std::chrono::milliseconds(50);
+constexpr Duration kCalm = std::chrono::milliseconds(250);
+constexpr Duration kIdle = std::chrono::seconds(1);
+// Headroom that lasts longer than this at the present rate needs no fast look.
+constexpr double kCalmSeconds = 30;
 
 // Applies one event to the state and decides what follows from it.
 class Stepper {
@@ -18,70 +41,196 @@ class Stepper {
     state_.reserve_share = e.reserve.share;
     state_.prediction = e.prediction;
     state_.spoiled_peak = e.spoiled_peak;
+    Decide();
   }
   void operator()(const DomainSeen& e) {
+    if (e.id == DomainId::kNone) return;
     DomainState& domain = state_.domains[e.id];
     domain.id = e.id;
-    domain.parent = e.parent;
+    domain.parent = e.parent == e.id ? DomainId::kNone : e.parent;
     domain.name = e.name;
-    domain.limit = e.limit;
+    domain.limit = std::max(Bytes{}, e.limit);
     domain.swap_possible = e.swap_possible;
   }
-  void operator()(const DomainGone& e) { state_.domains.erase(e.id); }
+  void operator()(const DomainGone& e) {
+    Remove(state_, e.id);
+    Decide();
+  }
   void operator()(const LaneOpened& e) {
-    LaneState& lane = state_.lanes[e.id];
-    lane = LaneState{};
+    if (e.id == LaneId::kNone) return;
+    LaneState lane;
     lane.id = e.id;
     lane.kind = e.kind;
     lane.uid = e.uid;
     lane.name = e.name;
     lane.domain = e.domain;
     lane.cores = std::max(1, e.cores);
-    lane.jobs_cap = e.jobs_cap;
+    if (e.jobs_cap) lane.jobs_cap = std::max(1, *e.jobs_cap);
     lane.reserve_bytes = e.reserve.bytes;
     lane.reserve_share = e.reserve.share;
     lane.gated = e.gated;
     lane.opened_at = now_;
     lane.idle = std::max(0, e.idle);
     lane.minted = std::max(lane.idle, e.minted);
-    Refill(lane);
+    lane.target = lane.minted;
+    state_.lanes.insert_or_assign(e.id, std::move(lane));
+    Decide();
   }
-  void operator()(const LaneClosed& e) { state_.lanes.erase(e.id); }
-  void operator()(const LaneHint&) {}
+  void operator()(const LaneClosed& e) {
+    const auto it = state_.lanes.find(e.id);
+    if (it == state_.lanes.end()) return;
+    for (const ProcState& proc : state_.procs) {
+      if (proc.lane == e.id && proc.frozen) {
+        actions_.push_back(Thaw{proc.proc, e.id, Reason{ReasonCode::kClientsGone, {}}});
+      }
+    }
+    Disown(state_, e.id);
+    state_.lanes.erase(it);
+    Decide();
+  }
+  void operator()(const LaneHint& e) {
+    const auto it = state_.lanes.find(e.id);
+    if (it == state_.lanes.end()) return;
+    // A new hint is a new run of the client: what was started before is not part of it.
+    it->second.hints.clear();
+    for (const LaneHint::Edges& edges : e.edges) {
+      if (it->second.hints.size() >= 64) break;
+      it->second.hints.push_back(
+          HintState{edges.driver, std::max(1, edges.fan_out), std::max(0, edges.count), 0});
+    }
+    Decide();
+  }
   void operator()(const TokensMoved& e) {
     const auto it = state_.lanes.find(e.id);
     if (it == state_.lanes.end()) return;
     Book(it->second, e);
-    Refill(it->second);
+    DecideSoon();
   }
-  void operator()(const JobSeen&) {}
-  void operator()(const JobGone&) {}
-  void operator()(const ProcSeen&) {}
-  void operator()(const ProcGone&) {}
+  void operator()(const JobSeen& e) {
+    Track(state_, e, now_);
+    DecideSoon();
+  }
+  void operator()(const JobGone& e) {
+    Track(state_, e);
+    DecideSoon();
+  }
+  void operator()(const ProcSeen& e) {
+    Track(state_, e, now_);
+    DecideSoon();
+  }
+  void operator()(const ProcGone& e) {
+    const ProcState* proc = FindProc(state_, e.proc);
+    // A gated one's end is told by its keeper, with exact figures; an OOM kill teaches nothing.
+    Forget(state_, e.proc, proc != nullptr && proc->gate == GateId::kNone && !OomJustNow());
+    DecideSoon();
+  }
   void operator()(const Sample& e) {
+    Track(state_, e.procs, now_);
+    for (const DomainSample& sample : e.domains) {
+      const auto it = state_.domains.find(sample.id);
+      if (it != state_.domains.end()) Update(it->second, sample, now_);
+    }
     for (const LaneSample& sample : e.lanes) {
       const auto it = state_.lanes.find(sample.id);
       if (it == state_.lanes.end()) continue;
-      Observe(it->second, sample, now_);
-      Refill(it->second);
+      if (const auto found = Observe(it->second, sample, now_)) news_[sample.id] = *found;
+    }
+    Decide();
+  }
+  void operator()(const GateRequest& e) {
+    Track(state_, e, now_);
+    Decide();
+  }
+  void operator()(const GateStarted& e) {
+    Track(state_, e, now_);
+    DecideSoon();
+  }
+  void operator()(const GateEnded& e) {
+    Track(state_, e, now_, actions_);
+    if (AnyWaiting(state_)) {
+      Decide();
+    } else {
+      DecideSoon();
     }
   }
-  void operator()(const GateRequest&) {}
-  void operator()(const GateStarted&) {}
-  void operator()(const GateEnded&) {}
-  void operator()(const GateGone&) {}
-  void operator()(const Tick&) {}
+  void operator()(const GateGone& e) {
+    Track(state_, e);
+    Decide();
+  }
+  void operator()(const Tick&) { Decide(); }
 
   std::vector<Action> Take() { return std::move(actions_); }
 
  private:
-  void Refill(LaneState& lane) {
-    lane.target = std::max(0, lane.jobs_cap.value_or(lane.cores) - 1);
-    Settle(lane, Reason{ReasonCode::kMemoryFits, {}}, actions_);
+  bool OomJustNow() const {
+    for (const auto& [id, domain] : state_.domains) {
+      if (domain.oom_at != Time{} && now_ - domain.oom_at < std::chrono::seconds(1)) return true;
+    }
+    return false;
+  }
+
+  void DecideSoon() {
+    if (now_ - state_.decided_at >= kQuietEvents) Decide();
+  }
+
+  void Decide() {
+    state_.decided_at = now_;
+    // Classes that will be asked for; made first, since predictions refer to the profile.
+    std::map<LaneId, Mixture> mixtures;
+    std::vector<uint32_t> extra;
+    for (const auto& [id, lane] : state_.lanes) {
+      if (lane.gated) continue;
+      Mixture mixture = MixtureOf(state_.profile, lane);
+      for (const auto& [klass, weight] : mixture) extra.push_back(klass);
+      mixtures.emplace(id, std::move(mixture));
+    }
+    bool waiting = false;
+    for (const auto& [id, gate] : state_.gates) {
+      extra.push_back(gate.klass);
+      waiting = waiting || gate.phase == GatePhase::kWaiting;
+    }
+    Plan plan(state_, extra);
+    for (const auto& [id, gate] : state_.gates) {
+      // Let go, but its worker is not heard of yet.
+      if (gate.phase != GatePhase::kAdmitted) continue;
+      plan.Add(plan.DomainOf(gate.domain), plan.Of({{gate.klass, 1.0}}, gate.floor), 1);
+    }
+    WatchDomains(state_, plan, now_);
+    if (!state_.gates.empty()) EvictWhereShort(state_, plan, now_, actions_);
+    Brake(state_, plan, now_, actions_);
+    if (waiting) AdmitWaiting(state_, plan, now_, actions_);
+    ShareTokens(state_, plan, mixtures, news_, now_, actions_);
+    SetSampler(plan, waiting);
+  }
+
+  void SetSampler(const Plan& plan, bool waiting) {
+    Duration want = state_.lanes.empty() ? kIdle : kCalm;
+    bool anything = waiting || !state_.procs.empty();
+    for (const auto& [id, lane] : state_.lanes) {
+      anything = anything || lane.clients > 0 || Out(lane) > 0;
+    }
+    if (!anything) want = kIdle;
+    for (const Plan::Domain& d : plan.domains()) {
+      // What it loses a second: measured, or expected of what has just begun.
+      const double rate = std::max({0.0, d.fill_rate, d.growth[0]});
+      if (rate <= 0 || !anything) continue;
+      const double lasts = std::max(0.0, d.available - d.reserve) / rate;
+      if (lasts > kCalmSeconds) continue;
+      const Duration tenth = std::chrono::milliseconds(static_cast<int64_t>(lasts * 100));
+      want = std::min(want, std::clamp(tenth, kFastest, kFast));
+    }
+    if (waiting) want = std::min(want, kFast);
+    // Only steps that matter are told: less by a fifth, or more by half.
+    if (state_.sampling == Duration{0} || want < state_.sampling * 4 / 5 ||
+        want > state_.sampling * 3 / 2) {
+      state_.sampling = want;
+      actions_.push_back(SetSampling{want});
+    }
   }
 
   State& state_;
   Time now_;
+  std::map<LaneId, LedgerNews> news_;
   std::vector<Action> actions_;
 };
 
@@ -95,11 +244,53 @@ std::vector<Action> Step(State& state, const Event& event, Time now) {
 
 std::vector<std::string> BrokenInvariants(const State& state) {
   std::vector<std::string> broken;
+  const auto text = [](auto value) { return std::to_string(value); };
   for (const auto& [id, lane] : state.lanes) {
-    if (lane.idle > lane.minted || lane.idle < 0) {
-      broken.push_back("lane " + lane.name + ": minted " + std::to_string(lane.minted) + ", idle " +
-                       std::to_string(lane.idle));
+    const std::string name = "lane " + lane.name;
+    if (lane.idle < 0 || lane.minted < lane.idle) {
+      broken.push_back(name + ": minted " + text(lane.minted) + " is not idle " + text(lane.idle) +
+                       " + out");
     }
+    if (lane.target < 0) broken.push_back(name + ": target " + text(lane.target));
+    if (lane.debt < 0 || lane.asked < 0) {
+      broken.push_back(name + ": debt " + text(lane.debt) + ", asked " + text(lane.asked));
+    }
+    if (lane.debt > lane.minted + lane.asked) {
+      broken.push_back(name + ": debt " + text(lane.debt) + " of only " + text(lane.minted));
+    }
+  }
+  // Whoever waits below an admitted process must have been let go by the step that saw it.
+  std::map<DomainId, int> frozen;
+  std::map<DomainId, int> moving;
+  for (const ProcState& proc : state.procs) {
+    if (proc.lane == LaneId::kNone) {
+      if (proc.frozen) broken.push_back("process " + text(proc.proc.pid) + " of no lane is frozen");
+      continue;
+    }
+    (proc.frozen ? frozen : moving)[proc.domain] += 1;
+    const auto lane = state.lanes.find(proc.lane);
+    if (proc.frozen && lane != state.lanes.end() && lane->second.uid != proc.uid) {
+      broken.push_back("process " + text(proc.proc.pid) + " of user " + text(proc.uid) +
+                       " is frozen in a lane of user " + text(lane->second.uid));
+    }
+  }
+  for (const auto& [id, gate] : state.gates) {
+    if (gate.phase == GatePhase::kWaiting && gate.under != GateId::kNone &&
+        state.gates.count(gate.under) != 0) {
+      broken.push_back("gate " + text(static_cast<uint64_t>(id)) +
+                       " waits below an admitted process");
+    }
+    if (gate.phase == GatePhase::kAdmitted || gate.phase == GatePhase::kRunning) {
+      moving[gate.domain] += 1;
+    }
+  }
+  // A job between two of its tools moves too.
+  for (const JobState& job : state.jobs) {
+    const auto lane = state.lanes.find(job.lane);
+    if (!job.frozen && lane != state.lanes.end()) moving[lane->second.domain] += 1;
+  }
+  if (!frozen.empty() && moving.empty()) {
+    broken.push_back("all that runs is frozen");
   }
   return broken;
 }

@@ -359,6 +359,7 @@ void Encode(const policy::GateRequest& event, v1::TraceEvent& out) {
   to->set_evictions(event.evictions);
   to->set_oom_kills(event.oom_kills);
   to->set_other_kills(event.other_kills);
+  Encode(event.job, to->mutable_job());
 }
 policy::Event Decode(const v1::TraceEvent::GateRequest& in) {
   return policy::GateRequest{.gate = GateId{in.gate()},
@@ -373,7 +374,8 @@ policy::Event Decode(const v1::TraceEvent::GateRequest& in) {
                              .worker = Decode(in.worker()),
                              .evictions = in.evictions(),
                              .oom_kills = in.oom_kills(),
-                             .other_kills = in.other_kills()};
+                             .other_kills = in.other_kills(),
+                             .job = Decode(in.job())};
 }
 
 void Encode(const policy::GateStarted& event, v1::TraceEvent& out) {

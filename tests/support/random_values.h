@@ -95,6 +95,9 @@ void Randomise(Rng& rng, std::map<K, V>& value) {
     Randomise(rng, value[key]);
   }
 }
+// Derived values are no part of what is compared or stored.
+template <typename T>
+void Randomise(Rng&, policy::Derived<T>&) {}
 inline void Randomise(Rng& rng, std::string& value) {
   value.clear();
   for (uint64_t i = rng() % 20; i > 0; --i) value.push_back(static_cast<char>(rng()));

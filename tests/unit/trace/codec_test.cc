@@ -34,7 +34,9 @@ static_assert(kComplete<policy::Usage>);
 static_assert(kComplete<policy::JobState>);
 static_assert(kComplete<policy::ProcState>);
 static_assert(kComplete<policy::GateState>);
-static_assert(kComplete<policy::State>);
+// State::curves is derived from the rest and no part of its value.
+static_assert(boost::pfr::tuple_size_v<policy::State> ==
+              std::tuple_size_v<decltype(policy::State::Fields())> + 1);
 
 policy::Event There(const policy::Event& event, std::string* bytes = nullptr) {
   v1::TraceEvent encoded;

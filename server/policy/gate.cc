@@ -1,0 +1,488 @@
+#include "server/policy/gate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "server/policy/domain.h"
+#include "server/policy/predict.h"
+#include "server/policy/track.h"
+
+namespace headroom::policy {
+namespace {
+
+// What an eviction frees is back within this time (exit of a large process: 0.1 to 0.3 s); if its
+// end was not heard of by then, something else is wrong and admissions go on.
+constexpr Duration kEvictionHold = std::chrono::milliseconds(500);
+// An eviction looks ahead this long, and gives back so much of the reserve that the next growth
+// does not need another one at once.
+constexpr double kReactSeconds = 0.3;
+constexpr double kRestore = 0.9;
+
+// An OOM kill that the counter tells of explains ends that are heard of up to this much later.
+constexpr Duration kOomEvidence = std::chrono::seconds(5);
+
+// Waiting for a second counts as this many seconds of expected work, so that nobody waits forever
+// behind longer ones.
+constexpr double kAging = 0.5;
+
+// One that does not fit for this long is not overtaken any more.
+constexpr Duration kPatience = std::chrono::seconds(30);
+
+bool Running(const GateState& gate) {
+  return gate.phase == GatePhase::kAdmitted || gate.phase == GatePhase::kRunning;
+}
+
+double Seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+// True, and the evidence used up, when an OOM kill in the domain or above explains an end.
+bool TakeOomEvidence(State& state, DomainId id, Time now) {
+  int hops = 0;
+  const DomainState* at = FindDomain(state, id);
+  while (at != nullptr && hops++ < 64) {
+    DomainState& domain = state.domains.at(at->id);
+    if (domain.oom_unclaimed > 0 && now - domain.oom_at <= kOomEvidence) {
+      domain.oom_unclaimed -= 1;
+      return true;
+    }
+    if (domain.parent == DomainId::kNone) break;
+    at = FindDomain(state, domain.parent);
+  }
+  return false;
+}
+
+Bytes TightestLimit(const State& state, DomainId id) {
+  Bytes tightest{INT64_MAX};
+  int hops = 0;
+  const DomainState* at = FindDomain(state, id);
+  while (at != nullptr && hops++ < 64) {
+    tightest = std::min(tightest, at->limit);
+    if (at->parent == DomainId::kNone) break;
+    at = FindDomain(state, at->parent);
+  }
+  return tightest;
+}
+
+// Another gated process runs in the same domain.
+bool OthersRun(const State& state, const GateState& gate) {
+  for (const auto& [id, other] : state.gates) {
+    if (id != gate.gate && other.domain == gate.domain &&
+        (Running(other) || other.phase == GatePhase::kEvicting)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void Track(State& state, const GateRequest& request, Time now) {
+  if (request.gate == GateId::kNone || state.lanes.count(request.lane) == 0) return;
+  GateState& gate = state.gates[request.gate];
+  const bool known = gate.gate != GateId::kNone;
+  if (known && gate.phase != GatePhase::kEnded && request.attempt <= gate.attempt) return;
+  gate.gate = request.gate;
+  gate.lane = request.lane;
+  gate.domain = request.domain;
+  gate.keeper = request.keeper;
+  gate.under = request.under;
+  gate.job = request.job;
+  gate.tool = request.info.tool;
+  gate.source = request.info.source;
+  gate.flags_hash = request.info.flags_hash;
+  gate.input_bytes = request.info.input_bytes;
+  gate.klass = ToolClass(state.profile, gate.tool, gate.source);
+  gate.replayable = request.replayable;
+  gate.attempt = std::max(1, request.attempt);
+  gate.floor = std::max(gate.floor, request.floor);
+  gate.oom_ends = std::max(gate.oom_ends, request.oom_kills);
+  gate.killed_ends = std::max(gate.killed_ends, request.other_kills);
+  gate.front = gate.front || gate.attempt > 1;
+  gate.asked_at = now;
+  gate.phase = GatePhase::kWaiting;
+  gate.worker = ProcId{};
+  if (request.worker) {
+    // Known to an earlier daemon, and running.
+    gate.phase = GatePhase::kRunning;
+    gate.worker = request.worker;
+    gate.admitted_at = now;
+    Track(state,
+          ProcSeen{request.worker, request.job, request.lane, request.domain, request.info,
+                   request.gate, state.lanes.at(request.lane).uid},
+          now);
+  }
+}
+
+void Track(State& state, const GateStarted& started, Time now) {
+  const auto it = state.gates.find(started.gate);
+  if (it == state.gates.end() || it->second.phase == GatePhase::kWaiting) return;
+  GateState& gate = it->second;
+  gate.worker = started.worker;
+  if (gate.phase == GatePhase::kAdmitted) gate.phase = GatePhase::kRunning;
+  ProcSeen seen;
+  seen.proc = started.worker;
+  seen.job = gate.job;
+  seen.lane = gate.lane;
+  seen.domain = gate.domain;
+  seen.info = ToolInfo{gate.tool, gate.source, gate.flags_hash, gate.input_bytes};
+  seen.gate = gate.gate;
+  seen.uid = state.lanes.at(gate.lane).uid;
+  Track(state, seen, now);
+}
+
+void Track(State& state, const GateEnded& ended, Time now, std::vector<Action>& actions) {
+  const auto it = state.gates.find(ended.gate);
+  if (it == state.gates.end()) return;
+  GateState& gate = it->second;
+  ProcState* proc = FindProc(state, gate.worker);
+  Bytes reached = ended.peak;
+  if (proc != nullptr) {
+    reached = std::max(reached, proc->use.peak);
+    // The keeper's figures are exact; the last sample is up to a period old.
+    if (ended.end == GateEnd::kExit && ended.peak > proc->use.peak) {
+      Update(proc->use, ended.peak, std::max(ended.cpu, proc->use.cpu), now);
+    }
+  }
+  const bool learn = ended.end == GateEnd::kExit && ended.code == 0;
+  Forget(state, gate.worker, learn);
+  gate.worker = ProcId{};
+
+  Reason reason{ReasonCode::kOwnEnd,
+                {{Input::kProcBytes, reached.count},
+                 {Input::kPredictedPeakBytes, gate.predicted_peak.count},
+                 {Input::kAttempt, gate.attempt},
+                 {Input::kLimitBytes, TightestLimit(state, gate.domain).count}}};
+  bool again = false;
+  bool verdict = true;
+  switch (ended.end) {
+    case GateEnd::kExit:
+      verdict = false;
+      break;
+    case GateEnd::kSignal:
+      break;
+    case GateEnd::kEvicted:
+      reason.code = ReasonCode::kRetryEvicted;
+      again = true;
+      break;
+    case GateEnd::kKilled:
+      if (TakeOomEvidence(state, gate.domain, now)) {
+        gate.oom_ends += 1;
+        reason.code = ReasonCode::kRetryOomKill;
+        reason.inputs.push_back({Input::kOomKills, gate.oom_ends});
+        if (!gate.replayable) {
+          reason.code = ReasonCode::kNotReplayable;
+        } else if (gate.alone || (gate.oom_ends >= 2 && !OthersRun(state, gate))) {
+          // Nothing else ran, and still it was too much.
+          reason.code = ReasonCode::kTooBig;
+        } else if (gate.oom_ends >= kMostOomTries) {
+          reason.code = ReasonCode::kTriesUsedUp;
+        } else {
+          again = true;
+        }
+      } else {
+        gate.killed_ends += 1;
+        reason.code = ReasonCode::kRetryKilled;
+        if (!gate.replayable) {
+          reason.code = ReasonCode::kNotReplayable;
+        } else if (gate.killed_ends > kMostKilledTries) {
+          reason.code = ReasonCode::kTriesUsedUp;
+        } else {
+          again = true;
+        }
+      }
+      break;
+  }
+  if (again) {
+    // At least what it had reached, and a little more: it was still growing.
+    if (reason.code != ReasonCode::kRetryKilled) {
+      gate.floor = std::max(gate.floor, reached + reached / 8);
+    }
+    gate.front = true;
+    gate.alone = gate.oom_ends >= 2;
+    gate.phase = GatePhase::kEnded;
+    reason.inputs.push_back({Input::kNeedBytes, gate.floor.count});
+    actions.push_back(Verdict{gate.gate, true, gate.floor, gate.alone, std::move(reason)});
+    return;
+  }
+  if (verdict) {
+    reason.inputs.push_back({Input::kNeedBytes, std::max(gate.floor, reached).count});
+    actions.push_back(Verdict{gate.gate, false, gate.floor, false, std::move(reason)});
+  }
+  state.gates.erase(it);
+}
+
+void Track(State& state, const GateGone& gone) {
+  const auto it = state.gates.find(gone.gate);
+  if (it == state.gates.end()) return;
+  Forget(state, it->second.worker, false);
+  state.gates.erase(it);
+}
+
+bool AnyWaiting(const State& state) {
+  for (const auto& [id, gate] : state.gates) {
+    if (gate.phase == GatePhase::kWaiting) return true;
+  }
+  return false;
+}
+
+int GateTokens(const State& state, const LaneState& lane) {
+  // Jobs all of whose gated processes wait. A waiter whose job is not known counts as one.
+  std::set<ProcId> running;
+  std::set<ProcId> waiting;
+  int nameless = 0;
+  for (const auto& [id, gate] : state.gates) {
+    if (gate.lane != lane.id) continue;
+    if (Running(gate)) {
+      running.insert(gate.job);
+    } else if (gate.job) {
+      waiting.insert(gate.job);
+    } else {
+      ++nameless;
+    }
+  }
+  int jobs = nameless;
+  for (ProcId job : waiting) jobs += running.count(job) == 0 ? 1 : 0;
+  const int cores = lane.jobs_cap.value_or(lane.cores);
+  const int most = cores * kMostTokensPerCore;
+  return std::max(0, std::min(cores + jobs, most) - std::max(1, lane.clients));
+}
+
+void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
+  if (!state.prediction) return;
+  for (size_t at = 0; at < plan.domains().size(); ++at) {
+    const Plan::Domain& d = plan.domains()[at];
+    DomainState& domain = state.domains.at(d.id);
+    if (!domain.braking) continue;
+    // Those that can be evicted, and what is on its way back already.
+    std::vector<size_t> victims;
+    int progress = 0;
+    double coming = 0;
+    for (size_t i = 0; i < plan.units().size(); ++i) {
+      const Unit& unit = plan.units()[i];
+      if (unit.frozen || unit.lane == LaneId::kNone) continue;
+      int up = unit.domain;
+      while (up >= 0 && up != static_cast<int>(at)) {
+        up = plan.domains()[static_cast<size_t>(up)].parent;
+      }
+      if (up < 0) continue;
+      const auto found =
+          unit.job ? state.gates.end() : state.gates.find(state.procs[unit.index].gate);
+      if (found == state.gates.end()) {
+        ++progress;
+        continue;
+      }
+      const GateState& gate = found->second;
+      if (gate.phase == GatePhase::kEvicting) {
+        coming += static_cast<double>(unit.now.count);
+        continue;
+      }
+      ++progress;
+      if (gate.phase == GatePhase::kRunning && gate.replayable) victims.push_back(i);
+    }
+    // The youngest loses least. Never the last one that makes progress.
+    std::stable_sort(victims.begin(), victims.end(), [&](size_t a, size_t b) {
+      return plan.units()[a].since > plan.units()[b].since;
+    });
+    double short_of =
+        kRestore * d.reserve - (d.available - std::max(0.0, d.fill_rate) * kReactSeconds) - coming;
+    for (size_t i : victims) {
+      if (short_of <= 0 || progress < 2) break;
+      const Unit& unit = plan.units()[i];
+      GateState& gate = state.gates.at(state.procs[unit.index].gate);
+      const Bytes has = state.procs[unit.index].use.peak;
+      gate.phase = GatePhase::kEvicting;
+      gate.floor = std::max(gate.floor, has + has / 8);
+      domain.brake_acted = now;
+      domain.admissions_hold = now + kEvictionHold;
+      --progress;
+      // What it has, and what it would have taken meanwhile.
+      short_of -=
+          static_cast<double>(unit.now.count) + state.procs[unit.index].use.growth * kReactSeconds;
+      actions.push_back(
+          Evict{gate.gate, gate.floor,
+                Reason{ReasonCode::kBrake,
+                       {{Input::kDomain, static_cast<int64_t>(d.id)},
+                        {Input::kAvailableBytes, static_cast<int64_t>(d.available)},
+                        {Input::kReserveBytes, static_cast<int64_t>(d.reserve)},
+                        {Input::kFillRateBytesPerSecond, static_cast<int64_t>(d.fill_rate)},
+                        {Input::kProcBytes, has.count},
+                        {Input::kPredictedPeakBytes, gate.predicted_peak.count},
+                        {Input::kAttempt, gate.attempt}}}});
+      plan.Freeze(i);
+    }
+  }
+}
+
+void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
+  // Who runs where.
+  struct LaneLoad {
+    int running = 0;
+    uint32_t uid = 0;
+    int cap = 1;
+    bool own_cores = false;
+  };
+  std::map<LaneId, LaneLoad> loads;
+  std::map<uint32_t, int> of_user;
+  int cores = 0;
+  for (const auto& [id, lane] : state.lanes) {
+    loads[id] =
+        LaneLoad{0, lane.uid, lane.jobs_cap.value_or(lane.cores), lane.jobs_cap.has_value()};
+    if (!lane.jobs_cap) cores = std::max(cores, lane.cores);
+  }
+  // Those that wait for descendants at the gate are not running.
+  std::set<GateId> blocked;
+  std::map<DomainId, int> in_domain;
+  std::set<DomainId> alone_runs;
+  for (const auto& [id, gate] : state.gates) {
+    if (gate.phase == GatePhase::kWaiting && gate.under != GateId::kNone)
+      blocked.insert(gate.under);
+    if (Running(gate) || gate.phase == GatePhase::kEvicting) {
+      in_domain[gate.domain] += 1;
+      if (gate.alone) alone_runs.insert(gate.domain);
+    }
+  }
+  int shared = 0;
+  const auto count = [&](LaneId id) {
+    const auto found = loads.find(id);
+    if (found == loads.end()) return;
+    found->second.running += 1;
+    of_user[found->second.uid] += 1;
+    if (!found->second.own_cores) ++shared;
+  };
+  for (const auto& [id, gate] : state.gates) {
+    if (Running(gate) && blocked.count(id) == 0) count(gate.lane);
+  }
+  // Tool processes that no gate held count as well, unless they stand still.
+  for (const ProcState& proc : state.procs) {
+    if (proc.lane != LaneId::kNone && proc.gate == GateId::kNone && !proc.frozen && !proc.in_job) {
+      count(proc.lane);
+    }
+  }
+
+  struct Waiter {
+    GateState* gate = nullptr;
+    double work = 0;
+  };
+  std::vector<Waiter> waiters;
+  for (auto& [id, gate] : state.gates) {
+    if (gate.phase != GatePhase::kWaiting) continue;
+    const int slot = plan.predictor().Slot(gate.klass);
+    const double expected =
+        slot < 0 ? 1.0 : plan.predictor().models()[static_cast<size_t>(slot)].cpu_s;
+    waiters.push_back({&gate, expected + kAging * Seconds(now - gate.asked_at)});
+  }
+  // First what unblocks a running one, then what was evicted, then the longest work.
+  std::stable_sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& b) {
+    const bool a_under = a.gate->under != GateId::kNone;
+    const bool b_under = b.gate->under != GateId::kNone;
+    if (a_under != b_under) return a_under;
+    if (a.gate->front != b.gate->front) return a.gate->front;
+    return a.work > b.work;
+  });
+
+  // Repeatedly: of the lanes that are served least, the first waiter that may go. A lane's waiters
+  // keep their order; one that does not fit is overtaken by smaller ones until its patience ends.
+  std::vector<bool> done(waiters.size(), false);
+  std::set<DomainId> closed;  // an impatient one waits for room there
+  for (;;) {
+    size_t best = waiters.size();
+    for (size_t i = 0; i < waiters.size(); ++i) {
+      if (done[i]) continue;
+      const GateState& gate = *waiters[i].gate;
+      const bool under = gate.under != GateId::kNone;
+      if (under) {
+        best = i;
+        break;
+      }
+      const LaneLoad& load = loads[gate.lane];
+      if (best == waiters.size()) {
+        best = i;
+        continue;
+      }
+      const LaneLoad& other = loads[waiters[best].gate->lane];
+      if (std::pair(of_user[load.uid], load.running) <
+          std::pair(of_user[other.uid], other.running)) {
+        best = i;
+      }
+    }
+    if (best == waiters.size()) break;
+    done[best] = true;
+    GateState& gate = *waiters[best].gate;
+    LaneLoad& load = loads[gate.lane];
+    const bool under = gate.under != GateId::kNone;
+    const int domain_at = plan.DomainOf(gate.domain);
+    const bool nothing_runs = in_domain[gate.domain] == 0 && load.running == 0;
+    const bool cores_free =
+        load.running < load.cap && (load.own_cores || shared < cores || load.running == 0);
+    if (!cores_free && !under) continue;
+    if (alone_runs.count(gate.domain) != 0 && !under) continue;
+    if (gate.alone && in_domain[gate.domain] > 0) {
+      closed.insert(gate.domain);
+      continue;
+    }
+    const auto lane = state.lanes.find(gate.lane);
+    Addition addition;
+    Plan::Room room;
+    ReasonCode code = gate.attempt > 1 ? ReasonCode::kRetryEvicted : ReasonCode::kMemoryFits;
+    if (gate.attempt > 1 && gate.oom_ends > 0) code = ReasonCode::kRetryOomKill;
+    if (gate.attempt > 1 && gate.oom_ends == 0 && gate.killed_ends > 0) {
+      code = ReasonCode::kRetryKilled;
+    }
+    addition = plan.Of({{gate.klass, 1.0}}, gate.floor);
+    room = plan.After(domain_at, &addition, 1, kGateSafety, &lane->second);
+    if (under) {
+      // Its waiting parent has memory and gives none back: never blocked.
+      code = ReasonCode::kWaitsForGate;
+    } else if (nothing_runs) {
+      code = ReasonCode::kFloor;
+    } else if (!state.prediction) {
+      code = ReasonCode::kPredictionOff;
+    } else {
+      if (closed.count(gate.domain) != 0) continue;
+      bool hold = false;
+      bool recent = false;
+      for (int at = domain_at; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
+        const DomainState& domain = state.domains.at(plan.domains()[static_cast<size_t>(at)].id);
+        hold = hold || domain.braking || now < domain.admissions_hold;
+        recent = recent || (domain.admitted_at != Time{} && now - domain.admitted_at < kRamp);
+      }
+      if (hold) continue;
+      if (room.bytes < 0) {
+        if (now - gate.asked_at > kPatience) closed.insert(gate.domain);
+        continue;
+      }
+      // With the spread of errors counted twice over there is room: no need to go slowly.
+      if (recent && plan.After(domain_at, &addition, 1, 2.0, &lane->second).bytes < 0) continue;
+    }
+    gate.phase = GatePhase::kAdmitted;
+    gate.admitted_at = now;
+    gate.predicted_peak = plan.predictor().P95(gate.klass, gate.floor);
+    plan.Add(domain_at, addition, 1);
+    in_domain[gate.domain] += 1;
+    load.running += 1;
+    of_user[load.uid] += 1;
+    if (!load.own_cores) ++shared;
+    for (int at = domain_at; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
+      state.domains.at(plan.domains()[static_cast<size_t>(at)].id).admitted_at = now;
+    }
+    Reason reason = Because(code, plan, room);
+    reason.inputs.push_back({Input::kNeedBytes, static_cast<int64_t>(addition.need)});
+    reason.inputs.push_back({Input::kPredictedPeakBytes, gate.predicted_peak.count});
+    reason.inputs.push_back({Input::kRunningJobs, load.running});
+    reason.inputs.push_back({Input::kCores, load.cap});
+    reason.inputs.push_back({Input::kAttempt, gate.attempt});
+    const int slot = plan.predictor().Slot(gate.klass);
+    if (slot >= 0) {
+      reason.inputs.push_back(
+          {Input::kPredictionSource,
+           static_cast<int64_t>(plan.predictor().models()[static_cast<size_t>(slot)].source)});
+    }
+    actions.push_back(Admit{gate.gate, gate.predicted_peak, std::move(reason)});
+    if (gate.alone) alone_runs.insert(gate.domain);
+  }
+}
+
+}  // namespace headroom::policy

@@ -1,0 +1,701 @@
+#include "server/policy/predict.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headroom::policy {
+namespace {
+
+using Shape = std::array<double, kShapePoints>;
+
+// --- Shipped priors -----------------------------------------------------------------------------
+
+// Shapes measured on flash-attn 2.8.3 under nvcc 13.0 (73 sources): means over all processes of
+// memory as a share of the peak, at sixteenths of the CPU time; `rise` of the largest so far.
+constexpr Shape kCiccLevel = {.00, .27, .48, .66, .73, .73, .69, .57, .42,
+                              .26, .22, .20, .19, .16, .14, .13, .11};
+constexpr Shape kCiccRise = {.00, .27, .48, .66, .80, .88, .94, .98, .99, 1, 1, 1, 1, 1, 1, 1, 1};
+constexpr Shape kPtxasLevel = {.01, .69, .77, .81, .82, .83, .86, .85, .86,
+                               .87, .90, .91, .93, .94, .95, .96, .90};
+constexpr Shape kPtxasRise = {.01, .69, .79, .84, .87, .88, .89, .90, .91,
+                              .92, .93, .94, .95, .96, .97, .99, 1};
+constexpr Shape kCudafeLevel = {.00, .25, .35, .42, .50, .58, .66, .76, .84,
+                                .90, .95, .98, .99, 1,   .97, .90, .75};
+constexpr Shape kCudafeRise = {.00, .25, .35, .42, .50, .58, .66, .76, .84,
+                               .90, .95, .98, .99, 1,   1,   1,   1};
+constexpr Shape kCc1Level = {.01, .26, .36, .45, .54, .60, .63, .67, .73,
+                             .80, .88, .94, .96, .97, .98, .95, .84};
+constexpr Shape kCc1Rise = {.01, .26, .36, .45, .54, .60, .63, .67, .73,
+                            .80, .88, .94, .96, .97, .98, .99, 1};
+// A straight ramp over the first half, then level: linkers map their input, then work on it.
+constexpr Shape kRampRise = {.00, .15, .28, .40, .52, .63, .74, .85, .95, 1, 1, 1, 1, 1, 1, 1, 1};
+
+struct Prior {
+  const char* key;
+  double peak;     // median, bytes
+  double sd_mean;  // of ln(median): how wrong this line may be for a whole build
+  double sd;       // of ln(peak) within a build
+  double cpu_s;    // median CPU seconds
+  double sd_cpu;   // of its ln
+  const Shape& level;
+  const Shape& rise;
+};
+
+// Peaks: from the traces and from public reports (field.md, section 3): cicc 3 to 5 GB a thread for
+// flash-attn, 2.7 for LMCache, 5.7 to 8 for FP4 kernels, but a few hundred MB for plain ones; ptxas
+// 0.14 to 0.86 GB on CUDA 13, several GB on 12; cc1plus 0.5 to 2 GB, in the extreme 15; ld 1 to 6
+// GB.
+constexpr Prior kPriors[] = {
+    {"cicc", 2.6e9, 0.6, 0.4, 40, 0.6, kCiccLevel, kCiccRise},
+    {"ptxas", 0.5e9, 0.9, 0.6, 10, 0.8, kPtxasLevel, kPtxasRise},
+    {"cudafe++", 0.6e9, 0.5, 0.3, 3, 0.5, kCudafeLevel, kCudafeRise},
+    {"cc1plus", 0.6e9, 0.7, 0.6, 8, 0.9, kCc1Level, kCc1Rise},
+    {"clang", 0.5e9, 0.7, 0.6, 8, 0.9, kCc1Level, kCc1Rise},
+    {"cc1", 0.12e9, 0.7, 0.7, 2, 0.9, kCc1Level, kCc1Rise},
+    {"cpp", 0.12e9, 0.5, 0.4, 0.7, 0.6, kCc1Level, kCc1Rise},
+    {"lto1", 0.8e9, 0.8, 0.6, 15, 0.9, kCc1Level, kCc1Rise},
+    {"f951", 0.3e9, 0.8, 0.7, 5, 0.9, kCc1Level, kCc1Rise},
+    {"rustc", 0.7e9, 0.7, 0.7, 10, 0.9, kCc1Level, kCc1Rise},
+    {"ld", 1.0e9, 0.9, 0.8, 6, 0.9, kRampRise, kRampRise},
+    {"nvlink", 0.5e9, 0.9, 0.7, 5, 0.9, kRampRise, kRampRise},
+    {"as", 0.1e9, 0.7, 0.6, 1, 0.8, kCc1Level, kCc1Rise},
+    // Jobs of which only the driver's name is known.
+    {"other", 0.05e9, 1.0, 1.0, 1, 1.0, kRampRise, kRampRise},
+    // A tool that has no line here.
+    {"", 0.5e9, 0.9, 0.8, 8, 0.9, kCc1Level, kCc1Rise},
+};
+
+const Prior& PriorOf(std::string_view key) {
+  for (const Prior& prior : kPriors) {
+    if (key == prior.key) return prior;
+  }
+  return kPriors[std::size(kPriors) - 1];
+}
+
+// The tool that takes most of the memory of a driver's jobs.
+std::string_view MainTool(std::string_view driver) {
+  if (driver == "nvcc") return "cicc";
+  if (driver == "c++") return "cc1plus";
+  if (driver == "ld") return "ld";
+  return "other";
+}
+
+// Weights of the priors, in observations. Small: what a build shows dominates from its second or
+// third process on.
+constexpr double kPriorWithinWeight = 4;
+constexpr double kPriorCpuWeight = 1;
+constexpr double kPriorShapeWeight = 1.5;
+
+// Of a tool's variance of ln(peak), how much is between families, and how much stays within one. In
+// the traces a family's peaks agree within a few percent; between families the factor is two.
+constexpr double kBetweenShare = 0.8;
+constexpr double kWithinShare = 0.35;
+// A job's peak against F times its main tool's: the chains do not peak at once, other stages add.
+constexpr double kJobScaleVar = 0.2 * 0.2;
+
+// Noise of "memory now / share of the peak that the shape expects now" as an observation of the
+// peak, as a standard deviation of the logarithm: near nothing at the peak, large early on.
+constexpr double kEarlyNoise = 0.9;
+constexpr double kLateNoise = 0.05;
+// The part of that noise that all running members share: they are of one kind, so the shape is
+// wrong for all of them alike. However many there are, they tell no more than this.
+constexpr double kSharedNoise = 0.35;
+// Nothing is concluded from less: start-up looks the same for all.
+constexpr double kLeastAgeSeconds = 0.4;
+
+// A process that used this much CPU without growing by more than 2 % is taken to be at its peak,
+// whatever the class's curve says; less surely than at the curve's end.
+constexpr double kFlatSeconds = 4;
+constexpr double kFlatNoise = 0.3;
+
+double Seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+double AsDouble(Bytes b) {
+  return static_cast<double>(b.count);
+}
+
+// What a process's own curve says of its peak, as an observation of ln(peak) with its variance.
+struct Sighting {
+  double ln_peak = 0;
+  double var = 0;
+};
+
+// --- Shapes -------------------------------------------------------------------------------------
+
+double At(const Shape& shape, double u) {
+  if (u <= 0) return shape.front();
+  if (u >= 1) return shape.back();
+  const double x = u * (kShapePoints - 1);
+  const size_t i = std::min(static_cast<size_t>(x), kShapePoints - size_t{2});
+  const double f = x - static_cast<double>(i);
+  return shape[i] + (shape[i + 1] - shape[i]) * f;
+}
+
+template <size_t N>
+double At(const std::array<float, N>& table, double u) {
+  const double x = u * 16;
+  if (x >= static_cast<double>(N - 1)) return static_cast<double>(table[N - 1]);
+  const size_t i = static_cast<size_t>(x);
+  const double f = x - static_cast<double>(i);
+  const double a = static_cast<double>(table[i]);
+  return a + (static_cast<double>(table[i + 1]) - a) * f;
+}
+
+// How long growth is expected to go on, as a share of how long it has: a process that grows as fast
+// as it did on average is, for all that can be seen, as likely in the first as in the last part of
+// its ramp. Large compilations ramp longer, not faster (in the traces all cicc grow by 0.33 GB a
+// CPU second, whatever their peak), so the class's shape alone sees them too small.
+constexpr double kGrowsOn = 0.5;
+
+Sighting See(const Usage& use, double age, double rise) {
+  const double largest = AsDouble(use.peak);
+  const double noise = kEarlyNoise * (1 - rise) + kLateNoise / std::max(0.02, rise);
+  const double var = noise * noise;
+  if (age > kFlatSeconds && var > kFlatNoise * kFlatNoise &&
+      use.growth * kFlatSeconds < 0.02 * largest) {
+    return {std::log(largest), kFlatNoise * kFlatNoise};
+  }
+  double peak = largest / std::max(0.03, rise);
+  if (use.growth > 0.5 * largest / age) {
+    peak = std::max(peak, largest + use.growth * kGrowsOn * age);
+  }
+  return {std::log(peak), var};
+}
+
+struct Stage {
+  const char* key;
+  double width;  // how many run at once
+  double cpu;    // CPU seconds of all of them
+  double peak;
+};
+
+// What an nvcc job does, one stage after another, with fan_out chains of cicc and ptxas at once.
+struct JobShape {
+  double cpu_s = 0;
+  double scale = 1;  // the job's peak against its main tool's
+  Shape level{};
+  Shape rise{};
+};
+
+JobShape ShapeOfJob(std::string_view driver, int fan_out) {
+  std::vector<Stage> stages;
+  const auto add = [&](const char* key, double width) {
+    const Prior& prior = PriorOf(key);
+    stages.push_back({key, width, prior.cpu_s * width, prior.peak * width});
+  };
+  const double width = std::max(1, fan_out);
+  if (driver == "nvcc") {
+    add("cpp", 2);
+    add("cudafe++", 1);
+    add("cicc", width);
+    add("ptxas", width);
+    add("cc1plus", 1);
+  } else if (driver == "c++") {
+    add("cc1plus", 1);
+    add("as", 1);
+  } else {
+    add(MainTool(driver).data(), 1);
+  }
+  JobShape shape;
+  double peak = 0;
+  for (const Stage& stage : stages) {
+    shape.cpu_s += stage.cpu;
+    peak = std::max(peak, stage.peak);
+  }
+  shape.scale = peak / PriorOf(MainTool(driver)).peak;
+  double largest = 0;
+  for (int i = 0; i < kShapePoints; ++i) {
+    double at = shape.cpu_s * i / (kShapePoints - 1);
+    double level = 0;
+    for (const Stage& stage : stages) {
+      if (at <= stage.cpu || &stage == &stages.back()) {
+        level = At(PriorOf(stage.key).level, at / stage.cpu) * stage.peak;
+        largest = std::max(largest, At(PriorOf(stage.key).rise, at / stage.cpu) * stage.peak);
+        break;
+      }
+      at -= stage.cpu;
+      largest = std::max(largest, stage.peak);
+    }
+    shape.level[static_cast<size_t>(i)] = level / peak;
+    shape.rise[static_cast<size_t>(i)] = largest / peak;
+  }
+  return shape;
+}
+
+// Brings a class's tables up to date. Its parent's are.
+void Refresh(ClassCurves& curves, const Stats& stats, const ClassCurves* parent) {
+  const uint64_t parent_version = parent == nullptr ? 0 : parent->version;
+  if (curves.made && curves.count == stats.cpu_count + stats.shape_count &&
+      curves.parent_version == parent_version) {
+    return;
+  }
+  // Shape: the parent's or the prior's, and what was seen.
+  Shape prior_level{};
+  Shape prior_rise{};
+  double prior_ln_cpu = 0;
+  double prior_var_cpu = 0;
+  if (parent != nullptr) {
+    prior_level = parent->level;
+    prior_rise = parent->rise_raw;
+    prior_ln_cpu = parent->ln_cpu;
+    prior_var_cpu = parent->sd_cpu * parent->sd_cpu;
+  } else if (stats.job) {
+    const JobShape shape = ShapeOfJob(stats.key, stats.fan_out);
+    prior_level = shape.level;
+    prior_rise = shape.rise;
+    prior_ln_cpu = std::log(shape.cpu_s);
+    const double sd = PriorOf(MainTool(stats.key)).sd_cpu;
+    prior_var_cpu = sd * sd;
+  } else {
+    const Prior& prior = PriorOf(stats.key);
+    prior_level = prior.level;
+    prior_rise = prior.rise;
+    prior_ln_cpu = std::log(prior.cpu_s);
+    prior_var_cpu = prior.sd_cpu * prior.sd_cpu;
+  }
+  const double weight = kPriorShapeWeight + stats.shape_count;
+  for (size_t i = 0; i < kShapePoints; ++i) {
+    curves.level[i] = (kPriorShapeWeight * prior_level[i] + stats.level[i]) / weight;
+    curves.rise_raw[i] = (kPriorShapeWeight * prior_rise[i] + stats.rise[i]) / weight;
+  }
+  const double n = stats.cpu_count;
+  curves.ln_cpu = (kPriorCpuWeight * prior_ln_cpu + stats.log_cpu) / (kPriorCpuWeight + n);
+  const double spread =
+      n > 0 ? std::max(0.0, stats.log_cpu2 - stats.log_cpu * stats.log_cpu / n) : 0.0;
+  curves.sd_cpu = std::sqrt((2 * prior_var_cpu + spread) / (2 + n));
+  curves.sd_cpu = std::clamp(curves.sd_cpu, 0.12, 1.2);
+  curves.shape_weight = (parent == nullptr ? 0 : parent->shape_weight) + stats.shape_count;
+
+  // Tables. The fall after the peak is believed as far as it was seen: an early release of memory
+  // that does not come is what a plan cannot bear.
+  const double trust = (1 + curves.shape_weight) / (3 + curves.shape_weight);
+  const double top = std::max(0.5, curves.rise_raw[kShapePoints - 1]);
+  double largest = 0;
+  for (size_t i = 0; i < curves.rise.size(); ++i) {
+    const double r = At(curves.rise_raw, static_cast<double>(i) / 16) / top;
+    largest = std::clamp(std::max(largest, r), 0.0, 1.0);
+    curves.rise[i] = static_cast<float>(largest);
+  }
+  // Share that still runs at u times the median: a log-logistic tail, heavier than the normal one.
+  const double k = 1.702 / curves.sd_cpu;
+  for (size_t i = 0; i < curves.keep.size(); ++i) {
+    const double u = static_cast<double>(i) / 16;
+    const double rise = std::max(0.02, At(curves.rise_raw, u));
+    const double fall = std::clamp(At(curves.level, u) / rise, 0.02, 1.0);
+    const double alive = 1 / (1 + std::pow(u, k));
+    curves.keep[i] = static_cast<float>(std::max(1e-4, (1 - trust * (1 - fall)) * alive));
+  }
+  // Early on there is no fall, only noise of two small numbers.
+  double highest = 0;
+  for (size_t i = curves.keep.size(); i-- > 0;) {
+    highest = std::max(highest, static_cast<double>(curves.keep[i]));
+    curves.keep[i] = static_cast<float>(highest);
+  }
+  curves.made = true;
+  curves.count = stats.cpu_count + stats.shape_count;
+  curves.parent_version = parent_version;
+  ++curves.version;
+}
+
+uint32_t FindOrAdd(Profile& profile, Stats stats) {
+  const auto it = profile.index.find(stats.name);
+  if (it != profile.index.end()) return it->second;
+  const uint32_t position = static_cast<uint32_t>(profile.classes.size());
+  profile.index.emplace(stats.name, position);
+  profile.classes.push_back(std::move(stats));
+  return position;
+}
+
+uint32_t RootClass(Profile& profile, const std::string& tool) {
+  Stats stats;
+  stats.name = tool.substr(0, 64);
+  stats.key = stats.name;
+  // A hostile or odd set of names ends in one class.
+  if (profile.classes.size() >= kMaxClasses && profile.index.count(stats.name) == 0) {
+    stats.name = "";
+    stats.key = "";
+  }
+  return FindOrAdd(profile, std::move(stats));
+}
+
+uint32_t FamilyClass(Profile& profile, uint32_t root, const std::string& source) {
+  const std::string family = Family(source);
+  if (family.empty() || profile.classes.size() >= kMaxClasses) return root;
+  const Stats& above = profile.classes[root];
+  Stats stats;
+  stats.name = above.name + " " + family;
+  stats.key = above.key;
+  stats.job = above.job;
+  stats.fan_out = above.fan_out;
+  stats.parent = static_cast<int32_t>(root);
+  return FindOrAdd(profile, std::move(stats));
+}
+
+}  // namespace
+
+std::string Family(std::string_view source) {
+  const size_t slash = source.rfind('/');
+  std::string_view name = slash == std::string_view::npos ? source : source.substr(slash + 1);
+  name = name.substr(0, name.find('.'));
+  // Three words tell a kernel and its size; of a name of one word nothing can be left out.
+  size_t end = std::string_view::npos;
+  size_t at = 0;
+  int words = 0;
+  while (at < name.size()) {
+    const size_t next = name.find_first_of("_-", at);
+    ++words;
+    if (words == 3) end = std::min(next, name.size());
+    if (next == std::string_view::npos) break;
+    at = next + 1;
+  }
+  if (words < 2) {
+    // "kernel07" is of the family "kernel".
+    size_t letters = name.size();
+    while (letters > 0 && name[letters - 1] >= '0' && name[letters - 1] <= '9') --letters;
+    if (letters == name.size()) return {};
+    return std::string(name.substr(0, std::min<size_t>(letters, 64)));
+  }
+  return std::string(name.substr(0, std::min<size_t>(end, 64)));
+}
+
+uint32_t ToolClass(Profile& profile, const std::string& tool, const std::string& source) {
+  return FamilyClass(profile, RootClass(profile, tool), source);
+}
+
+uint32_t JobClass(Profile& profile, const std::string& driver, int fan_out,
+                  const std::string& source) {
+  const int width = std::clamp(fan_out, 1, 64);
+  const uint32_t tool = RootClass(profile, std::string(MainTool(driver)));
+  Stats stats;
+  stats.name = "job " + driver.substr(0, 64) + "*" + std::to_string(width);
+  stats.key = driver.substr(0, 64);
+  stats.job = true;
+  stats.fan_out = width;
+  stats.parent = static_cast<int32_t>(tool);
+  stats.log_scale = std::log(ShapeOfJob(driver, width).scale);
+  if (profile.classes.size() >= kMaxClasses && profile.index.count(stats.name) == 0) {
+    return tool;
+  }
+  return FamilyClass(profile, FindOrAdd(profile, std::move(stats)), source);
+}
+
+namespace {
+
+// CPU seconds of mark i.
+double MarkAge(size_t i) {
+  return 0.25 * std::exp2(static_cast<double>(i) / 4);
+}
+
+}  // namespace
+
+void Update(Usage& use, Bytes anon, Duration cpu, Time now) {
+  const Bytes before = use.anon;
+  const double cpu_before = Seconds(use.cpu);
+  const double cpu_now = std::max(cpu_before, Seconds(cpu));
+  if (use.sampled_at != Time{}) {
+    const double dt = Seconds(now - use.sampled_at);
+    // Rates over less than this are made of clock ticks (10 ms), not of work.
+    const double dcpu = cpu_now - cpu_before;
+    if (dt > 0.005) {
+      use.cpu_rate += dt / (dt + 2) * (dcpu / dt - use.cpu_rate);
+    }
+    if (dcpu > 0.005) {
+      const double growth = AsDouble(anon - before) / dcpu;
+      use.growth += dcpu / (dcpu + 1.5) * (growth - use.growth);
+    }
+  }
+  use.sampled_at = now;
+  use.anon = anon;
+  use.peak = std::max(use.peak, anon);
+  use.cpu = std::max(use.cpu, cpu);
+  while (use.marks.size() < kMarks && MarkAge(use.marks.size()) <= cpu_now) {
+    // Between two samples the curve is taken as straight.
+    const double age = MarkAge(use.marks.size());
+    const double f = cpu_now > cpu_before ? (age - cpu_before) / (cpu_now - cpu_before) : 1;
+    const double kib = (AsDouble(before) + f * AsDouble(anon - before)) / 1024;
+    use.marks.push_back(static_cast<uint32_t>(std::clamp(kib, 0.0, 4294967295.0)));
+  }
+}
+
+void Learn(Profile& profile, uint32_t klass, const Usage& use) {
+  if (klass >= profile.classes.size() || use.sampled_at == Time{}) return;
+  // What was never seen above this tells nothing about size but that it is small.
+  constexpr double kLeastPeak = 4.0 * 1024 * 1024;
+  const double peak = std::max(kLeastPeak, AsDouble(use.peak));
+  const double cpu = std::max(0.05, Seconds(use.cpu));
+  const double ln_peak = std::log(peak);
+  const double ln_cpu = std::log(cpu);
+  // The curve at sixteenths of its life, from the marks.
+  Shape level{};
+  Shape rise{};
+  const bool shaped = use.marks.size() >= 4;
+  if (shaped) {
+    double largest = 0;
+    size_t mark = 0;
+    double age_before = 0;
+    double value_before = 0;
+    for (size_t i = 0; i < kShapePoints; ++i) {
+      const double age = cpu * static_cast<double>(i) / (kShapePoints - 1);
+      while (mark < use.marks.size() && MarkAge(mark) <= age) {
+        age_before = MarkAge(mark);
+        value_before = use.marks[mark] * 1024.0;
+        largest = std::max(largest, value_before);
+        ++mark;
+      }
+      const bool last = mark >= use.marks.size();
+      const double age_after = last ? cpu : MarkAge(mark);
+      const double value_after = last ? AsDouble(use.anon) : use.marks[mark] * 1024.0;
+      const double f = age_after > age_before
+                           ? std::clamp((age - age_before) / (age_after - age_before), 0.0, 1.0)
+                           : 1.0;
+      const double value = value_before + f * (value_after - value_before);
+      largest = std::max(largest, value);
+      level[i] = std::min(1.0, value / peak);
+      rise[i] = std::min(1.0, largest / peak);
+    }
+    // The peak lay between two marks: somewhere after the largest of them.
+    const double top = std::max(0.01, rise[kShapePoints - 1]);
+    for (size_t i = 0; i < kShapePoints; ++i) {
+      level[i] = std::min(1.0, level[i] / top);
+      rise[i] /= top;
+    }
+  }
+  const bool job = profile.classes[klass].job;
+  for (int32_t at = static_cast<int32_t>(klass); at >= 0;) {
+    Stats& stats = profile.classes[static_cast<size_t>(at)];
+    if (stats.job != job) break;
+    stats.count += 1;
+    stats.log_peak += ln_peak;
+    stats.log_peak2 += ln_peak * ln_peak;
+    stats.cpu_count += 1;
+    stats.log_cpu += ln_cpu;
+    stats.log_cpu2 += ln_cpu * ln_cpu;
+    if (shaped) {
+      stats.shape_count += 1;
+      for (size_t i = 0; i < kShapePoints; ++i) {
+        stats.level[i] += level[i];
+        stats.rise[i] += rise[i];
+      }
+    }
+    stats.largest = std::max(stats.largest, use.peak);
+    at = stats.parent;
+  }
+}
+
+void Predictor::Need(uint32_t klass) {
+  int32_t at = static_cast<int32_t>(klass);
+  while (at >= 0 && slots_[static_cast<size_t>(at)] < 0) {
+    slots_[static_cast<size_t>(at)] = 0;
+    at = state_.profile.classes[static_cast<size_t>(at)].parent;
+  }
+}
+
+Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
+    : state_(state), slots_(state.profile.classes.size(), -1) {
+  const Profile& profile = state.profile;
+  for (const ProcState& proc : state.procs) Need(proc.klass);
+  for (const JobState& job : state.jobs) Need(job.klass);
+  for (uint32_t klass : extra) Need(klass);
+
+  // Shapes, spreads and durations: from what has ended.
+  std::vector<ClassCurves>& all_curves = state.curves.value;
+  all_curves.resize(profile.classes.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i] < 0) continue;
+    const Stats& stats = profile.classes[i];
+    Model model;
+    model.klass = static_cast<uint32_t>(i);
+    const bool has_parent = stats.parent >= 0;
+    model.parent = has_parent ? slots_[static_cast<size_t>(stats.parent)] : -1;
+    const bool same_kind =
+        has_parent && profile.classes[static_cast<size_t>(stats.parent)].job == stats.job;
+    const ClassCurves* parent_curves =
+        same_kind ? &all_curves[static_cast<size_t>(stats.parent)] : nullptr;
+    Refresh(all_curves[i], stats, parent_curves);
+    model.curves = &all_curves[i];
+    const double n = stats.count;
+    const double spread =
+        n > 0 ? std::max(0.0, stats.log_peak2 - stats.log_peak * stats.log_peak / n) : 0.0;
+    double prior_within = 0;
+    if (has_parent) {
+      const double above = models_[static_cast<size_t>(model.parent)].within;
+      prior_within = same_kind ? above * kWithinShare : above;
+    } else {
+      const double sd = PriorOf(stats.key).sd;
+      prior_within = sd * sd;
+    }
+    model.within = (kPriorWithinWeight * prior_within + spread) / (kPriorWithinWeight + n);
+    model.cpu_s = std::exp(model.curves->ln_cpu);
+    slots_[i] = static_cast<int>(models_.size());
+    models_.push_back(model);
+  }
+
+  // What the running ones tell.
+  sums_.resize(models_.size());
+  for (const ProcState& proc : state.procs) Observe(proc.use, proc.klass);
+  for (const JobState& job : state.jobs) {
+    // Before its main tool has begun, a job shows nothing of what it will take.
+    if (job.main_seen) Observe(job.use, job.klass);
+  }
+
+  // Means, parents first.
+  for (size_t i = 0; i < models_.size(); ++i) {
+    Model& model = models_[i];
+    const Stats& stats = profile.classes[model.klass];
+    const Sums& sums = sums_[i];
+    double prior_mean = 0;
+    double prior_var = 0;
+    double parent_var = 0;
+    if (model.parent >= 0) {
+      const Model& parent = models_[static_cast<size_t>(model.parent)];
+      const bool same_kind = profile.classes[parent.klass].job == stats.job;
+      prior_mean = parent.mean + stats.log_scale;
+      prior_var = same_kind ? parent.within * kBetweenShare : kJobScaleVar;
+      parent_var = parent.total_var;
+      model.source = parent.source;
+    } else {
+      const Prior& prior = PriorOf(stats.key);
+      prior_mean = std::log(prior.peak);
+      prior_var = prior.sd_mean * prior.sd_mean;
+    }
+    double weight = stats.count / model.within;
+    double weighted = stats.log_peak / model.within;
+    if (sums.weight > 0) {
+      const double tau2 = sums.tau2 / sums.weight;
+      const double running = 1 / (1 / sums.weight + kSharedNoise * tau2);
+      weight += running;
+      weighted += running * (sums.weighted / sums.weight);
+    }
+    const double prior_weight = 1 / (prior_var + (model.parent >= 0 ? 0.0 : 0.0));
+    model.share = prior_weight / (prior_weight + weight);
+    model.mean = (prior_mean * prior_weight + weighted) / (prior_weight + weight);
+    model.own_var = 1 / (prior_weight + weight);
+    model.total_var = model.own_var + model.share * model.share * parent_var;
+    if (model.share < 0.5) {
+      const bool family =
+          model.parent >= 0 &&
+          profile.classes[models_[static_cast<size_t>(model.parent)].klass].job == stats.job;
+      model.source = family ? PredictionSource::kFamily : PredictionSource::kTool;
+    }
+    // Those that run longer than the median of the ended ones count, or a class would be taken for
+    // as quick as its quickest members.
+    if (sums.overdue > 0) {
+      const double n = kPriorCpuWeight + stats.cpu_count;
+      model.cpu_s = std::exp((model.curves->ln_cpu * n + sums.ln_overdue) / (n + sums.overdue));
+    }
+    // Chains of one job run at once, if the machine has the cores.
+    model.rate = sums.rates >= 1 ? std::max(0.1, sums.rate / sums.rates)
+                                 : (stats.job ? std::max(1.0, 0.85 * stats.fan_out) : 1.0);
+  }
+}
+
+void Predictor::Observe(const Usage& use, uint32_t klass) {
+  const double age = Seconds(use.cpu);
+  if (use.sampled_at == Time{} || age < kLeastAgeSeconds || use.peak.count <= 0) return;
+  const int leaf = slots_[klass];
+  const Model& model = models_[static_cast<size_t>(leaf)];
+  const double u = age / model.cpu_s;
+  const double rise = At(model.curves->rise, u);
+  const Sighting seen = See(use, age, rise);
+  const double y = seen.ln_peak;
+  const double tau2 = seen.var;
+  const bool job = state_.profile.classes[klass].job;
+  for (int at = leaf; at >= 0; at = models_[static_cast<size_t>(at)].parent) {
+    const Model& m = models_[static_cast<size_t>(at)];
+    if (state_.profile.classes[m.klass].job != job) break;
+    Sums& sums = sums_[static_cast<size_t>(at)];
+    const double weight = 1 / (m.within + tau2);
+    sums.weight += weight;
+    sums.weighted += weight * y;
+    sums.tau2 += weight * tau2;
+    if (u > 1) {
+      sums.overdue += 1;
+      sums.ln_overdue += std::log(age * 1.15);
+    }
+    if (age > 1) {
+      sums.rate += use.cpu_rate;
+      sums.rates += 1;
+    }
+  }
+}
+
+Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen,
+                       bool tells) const {
+  Forecast forecast;
+  const double now = AsDouble(use.anon);
+  if (!state_.prediction) {
+    forecast.level.fill(now);
+    forecast.peak = AsDouble(use.peak);
+    return forecast;
+  }
+  if (state_.spoiled_peak) {
+    forecast.peak = AsDouble(*state_.spoiled_peak);
+    forecast.level.fill(std::max(now, forecast.peak));
+    return forecast;
+  }
+  const Model& model = models_[static_cast<size_t>(slots_[klass])];
+  const double age = Seconds(use.cpu);
+  const double u = age / model.cpu_s;
+  const double rise = At(model.curves->rise, u);
+
+  // The peak: the class's, and what its own curve says so far.
+  double ln_peak = model.mean;
+  double own_var = model.within;
+  double gain = 1;
+  const double largest = AsDouble(use.peak);
+  if (tells && use.sampled_at != Time{} && age >= kLeastAgeSeconds && largest > 0) {
+    const Sighting seen = See(use, age, rise);
+    const double w = model.within / (model.within + seen.var);
+    ln_peak += w * (seen.ln_peak - ln_peak);
+    own_var *= 1 - w;
+    gain = 1 - w;
+  }
+  double peak = std::exp(ln_peak + std::min(0.3, own_var / 2));
+  peak = std::max({peak, largest, AsDouble(floor)});
+  forecast.peak = peak;
+  forecast.own_var = own_var;
+  forecast.common_gain = gain;
+  if (frozen) {
+    forecast.level.fill(now);
+    return forecast;
+  }
+
+  // Past its peak and falling it hardly comes back to it.
+  double reach = peak;
+  if (largest > 0 && now < 0.7 * largest && rise > 0.6) {
+    reach = now + (peak - now) * (now / largest) * (now / largest);
+  }
+  const double left = std::max(0.02, 1 - rise);
+  const double keep = At(model.curves->keep, u);
+  const double speed =
+      (use.sampled_at != Time{} && age > 0.2) ? std::max(0.05, use.cpu_rate) : model.rate;
+  const double ahead = use.growth > 0 ? use.growth * speed : 0;
+  for (size_t h = 0; h < kHorizons; ++h) {
+    const double at = u + speed * kHorizonSeconds[h] / model.cpu_s;
+    const double f = std::min(1.0, (At(model.curves->rise, at) - rise) / left);
+    const double kept = std::min(1.0, At(model.curves->keep, at) / keep);
+    double level = now + (reach - now) * f;
+    // What grows goes on growing for a while, whatever the class does.
+    level = std::max(level, now + 0.5 * ahead * std::min(4.0, kHorizonSeconds[h]));
+    forecast.level[h] = level * kept;
+    forecast.slope[h] = reach * f * kept;
+  }
+  return forecast;
+}
+
+Forecast Predictor::Fresh(uint32_t klass, Bytes floor) const {
+  Usage none;
+  return Of(none, klass, floor, false);
+}
+
+Bytes Predictor::P95(uint32_t klass, Bytes floor) const {
+  if (state_.spoiled_peak) return *state_.spoiled_peak;
+  if (!state_.prediction) return Bytes{};
+  const Model& model = models_[static_cast<size_t>(slots_[klass])];
+  const double p95 = std::exp(model.mean + 1.645 * std::sqrt(model.within + model.total_var));
+  return std::max(floor, Bytes{static_cast<int64_t>(std::min(p95, 1e15))});
+}
+
+}  // namespace headroom::policy
