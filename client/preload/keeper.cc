@@ -87,14 +87,23 @@ uint64_t Microseconds(const Duration& time) {
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000u + static_cast<uint64_t>(time.tv_usec);
 }
 
-uint32_t LookAtFile(void*, View path, uint64_t* size) {
+FileType LookAtFile(void*, View path, uint64_t* size) {
   char text[1100];
   Writer writer(text, sizeof(text));
   writer << path;
   sys::FileInfo info;
-  if (writer.cut() || sys::StatPath(text, &info) != 0) return 0;
+  if (writer.cut() || sys::StatPath(text, &info) != 0) return FileType::kNone;
   *size = info.size;
-  return info.mode & sys::kTypeMask;
+  switch (info.mode & sys::kTypeMask) {
+    case sys::kTypeRegular:
+      return FileType::kRegular;
+    case sys::kTypeFifo:
+      return FileType::kFifo;
+    case sys::kTypeSocket:
+      return FileType::kSocket;
+    default:
+      return FileType::kOther;
+  }
 }
 
 // A fork that the program's C library notices as little as possible: it keeps its thread's id in
@@ -150,6 +159,8 @@ class Gate {
 
   Wait AwaitAdmission();
   bool StartWorker();
+  bool Split();
+  void Unsplit();
   void BecomeWorker();
   void BecomeKeeper();
   void CloseOthers();
@@ -365,7 +376,25 @@ void Gate::Connect(uint64_t now) {
         << "/proc/self/fd/" << static_cast<uint64_t>(folder) << "/" << gate::kGateSocketName;
   }
   socket_ = sys::Socket();
-  if (socket_ == -EMFILE || socket_ == -ENFILE) table_full_ = true;
+  // One descriptor there always is, or the program could not have been loaded. The gate wants some
+  // more at times, and in the worker they must all be free again.
+  bool short_of_descriptors = socket_ == -EMFILE || socket_ == -ENFILE;
+  if (!keeper_ && socket_ >= 0) {
+    constexpr size_t kWanted = 4;  // A folder and a file in it, the door, a slot.
+    sys::Word spare[kWanted];
+    for (sys::Word& fd : spare) {
+      fd = sys::Fcntl(socket_, F_DUPFD_CLOEXEC, 0);
+      short_of_descriptors |= fd < 0;
+    }
+    for (const sys::Word fd : spare) {
+      if (fd >= 0) sys::Close(static_cast<int>(fd));
+    }
+    if (short_of_descriptors) {
+      sys::Close(socket_);
+      socket_ = -EMFILE;
+    }
+  }
+  table_full_ = short_of_descriptors;
   sys::Word status = socket_;
   if (socket_ >= 0) {
     status = sys::Connect(socket_, &address);
@@ -836,16 +865,9 @@ bool Gate::StartWorker() {
     held_ = nullptr;
     started_at_ = sys::Now();
   } else {
-    old_mask_ = sys::SetMask(sys::kAllSignals);
-    const sys::Action standard = {};
-    sys::SetAction(sys::kSigChild, &standard, &old_child_);
     if (stdin_rewinds_ && attempt_ > 1) sys::Seek(0, stdin_offset_, 0 /* SEEK_SET */);
     started_at_ = sys::Now();
-    worker_ = Fork();
-    if (worker_ == 0) {
-      BecomeWorker();
-      return true;
-    }
+    if (Split()) return true;
     if (worker_ < 0) {
       // No more processes allowed. Admitted it is: so go on in this one, unsupervised.
       worker_ = keeper_pid_;
@@ -853,18 +875,11 @@ bool Gate::StartWorker() {
       started.worker_pid = keeper_pid_;
       started.flags = gate::kStartedNoKeeper;
       Send(&started, sizeof(started), MessageType::kStarted);
-      sys::Close(signals_);
       Disconnect();
       slots_.CloseInWorker();
-      if (keeper_) {
-        sys::Prctl(PR_SET_NAME, sys::Pointer(name_));
-        sys::Prctl(PR_SET_CHILD_SUBREAPER, 0);
-      }
-      sys::SetAction(sys::kSigChild, &old_child_, nullptr);
-      sys::SetMask(old_mask_);
+      Unsplit();
       return true;
     }
-    BecomeKeeper();
   }
   worker_start_ = ReadStat(worker_).start;
   slots_.SetWorker(Need(), worker_);
@@ -879,6 +894,32 @@ bool Gate::StartWorker() {
   return false;
 }
 
+// True in the worker. Otherwise worker_ is its pid, or negative if there is none.
+bool Gate::Split() {
+  old_mask_ = sys::SetMask(sys::kAllSignals);
+  const sys::Action standard = {};
+  sys::SetAction(sys::kSigChild, &standard, &old_child_);
+  // Before the fork, so that nothing the worker does can come first: it may become another tool at
+  // once, and its orphans must find their way here.
+  sys::Prctl(PR_SET_NAME, sys::Pointer(kKeeperName));
+  sys::Prctl(PR_SET_CHILD_SUBREAPER, 1);
+  worker_ = Fork();
+  if (worker_ == 0) {
+    BecomeWorker();
+    return true;
+  }
+  if (worker_ > 0) BecomeKeeper();
+  return false;
+}
+
+// Back to a process like any other.
+void Gate::Unsplit() {
+  sys::Prctl(PR_SET_NAME, sys::Pointer(name_));
+  sys::Prctl(PR_SET_CHILD_SUBREAPER, 0);
+  sys::SetAction(sys::kSigChild, &old_child_, nullptr);
+  sys::SetMask(old_mask_);
+}
+
 void Gate::BecomeWorker() {
   if (socket_ >= 0) sys::Close(socket_);
   if (signals_ >= 0) sys::Close(signals_);
@@ -886,7 +927,7 @@ void Gate::BecomeWorker() {
   // A dead keeper takes its worker along. It may have died before we said so.
   sys::Prctl(PR_SET_PDEATHSIG, sys::kSigKill);
   if (sys::GetParentPid() != keeper_pid_) sys::Kill(sys::GetPid(), sys::kSigKill);
-  if (keeper_) sys::Prctl(PR_SET_NAME, sys::Pointer(name_));
+  sys::Prctl(PR_SET_NAME, sys::Pointer(name_));
   if (held_ != nullptr) {
     // Signals have their usual effect while it is held: its keeper mirrors what happens.
     sys::SetAction(sys::kSigChild, &old_child_, nullptr);
@@ -912,8 +953,6 @@ void Gate::BecomeWorker() {
 void Gate::BecomeKeeper() {
   if (!keeper_) {
     keeper_ = true;
-    sys::Prctl(PR_SET_NAME, sys::Pointer(kKeeperName));
-    sys::Prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (replay_ != Replay::kReplayable) CloseOthers();
     cgroup_ = FindMemoryCgroup();
   }
@@ -1254,17 +1293,8 @@ void Gate::Pass() {
       if (shared == nullptr) return;
       held_ = static_cast<uint32_t*>(shared);
       replay_ = Replay::kNoDescriptor;
-      old_mask_ = sys::SetMask(sys::kAllSignals);
-      const sys::Action standard = {};
-      sys::SetAction(sys::kSigChild, &standard, &old_child_);
-      worker_ = Fork();
-      if (worker_ == 0) return BecomeWorker();
-      if (worker_ < 0) {
-        sys::SetAction(sys::kSigChild, &old_child_, nullptr);
-        sys::SetMask(old_mask_);
-        return;
-      }
-      BecomeKeeper();
+      if (Split()) return;
+      if (worker_ < 0) return Unsplit();
       ReadCommand();  // Now that files can be opened.
       replay_ = Replay::kNoDescriptor;
       continue;
@@ -1273,9 +1303,8 @@ void Gate::Pass() {
       Disconnect();
       slots_.CloseInWorker();
       if (keeper_) {
-        sys::Prctl(PR_SET_NAME, sys::Pointer(name_));
-        sys::Prctl(PR_SET_CHILD_SUBREAPER, 0);
-        if (stdin_rewinds_) sys::Seek(0, stdin_offset_, 0);
+        Unsplit();
+        if (stdin_rewinds_) sys::Seek(0, stdin_offset_, 0 /* SEEK_SET */);
       }
       return;
     }

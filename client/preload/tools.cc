@@ -1,7 +1,5 @@
 #include "client/preload/tools.h"
 
-#include "client/preload/syscalls.h"
-
 namespace headroom::preload {
 namespace {
 
@@ -172,6 +170,7 @@ bool IsQuery(View word) {
 }  // namespace
 
 bool FindTool(View program, View configured, Tool* tool) {
+  if (program.empty()) return false;
   const Known* known = FindKnown(program);
   bool own_list = false;
   bool listed = false;
@@ -272,8 +271,8 @@ void CommandReader::Add(View word) {
       } else {
         // An output that exists already may be a stream as well; /dev/null is none.
         uint64_t size = 0;
-        const uint32_t type = probe_.look(probe_.context, word, &size);
-        if (type == sys::kTypeFifo || type == sys::kTypeSocket) {
+        const FileType type = probe_.look(probe_.context, word, &size);
+        if (type == FileType::kFifo || type == FileType::kSocket) {
           command_.replay = Replay::kOutputStream;
         }
       }
@@ -330,8 +329,8 @@ void CommandReader::AddFile(View word) {
     return;
   }
   uint64_t size = 0;
-  const uint32_t type = probe_.look(probe_.context, word, &size);
-  if (type == sys::kTypeFifo || type == sys::kTypeSocket) {
+  const FileType type = probe_.look(probe_.context, word, &size);
+  if (type == FileType::kFifo || type == FileType::kSocket) {
     command_.replay = Replay::kInputStream;
     ++command_.input_count;
     return;
@@ -340,7 +339,7 @@ void CommandReader::AddFile(View word) {
   if (command_.source.empty() && tool_.kind != ToolKind::kLinker && IsSource(word)) {
     command_.source = word;
   }
-  if (type != sys::kTypeRegular) return;
+  if (type != FileType::kRegular) return;
   ++command_.input_count;
   command_.input_bytes += size;
   const View suffix = Suffix(word);

@@ -30,9 +30,11 @@ struct Tool {
 // ("clang-14") are seen through for built-in names.
 bool FindTool(View program, View configured, Tool* tool);
 
-// What a path is: sys::kType... with its size in bytes; 0 if there is nothing.
+enum class FileType : uint8_t { kNone, kRegular, kFifo, kSocket, kOther };
+
+// What a path leads to, with its size in bytes.
 struct Probe {
-  uint32_t (*look)(void* context, View path, uint64_t* size) = nullptr;
+  FileType (*look)(void* context, View path, uint64_t* size) = nullptr;
   void* context = nullptr;
 };
 

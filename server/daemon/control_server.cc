@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <google/protobuf/stubs/logging.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -212,6 +213,8 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
       : io_(io), handler_(handler), options_(std::move(options)), acceptor_(io), pause_(io) {}
 
   absl::Status Start() {
+    // Protobuf writes a line to stderr for every string that isn't UTF-8: a peer could fill the log.
+    google::protobuf::SetLogHandler(nullptr);
     auto listener = Listen(options_.path, options_.mode);
     if (!listener.ok()) return listener.status();
     struct stat bound {};

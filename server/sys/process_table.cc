@@ -8,10 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 
@@ -26,8 +30,9 @@ struct CloseDir {
 using UniqueDir = std::unique_ptr<DIR, CloseDir>;
 
 // One process of the scan: four system calls and no allocation but for a comm over 15 bytes.
+// `pid_name`: its folder, seen from the open folder `proc`.
 std::optional<ProcessInfo> ReadOne(int proc, const char* pid_name) {
-  char path[32];
+  char path[PATH_MAX];
   const size_t length = strlen(pid_name);
   if (length + sizeof "/stat" > sizeof path) return std::nullopt;
   memcpy(path, pid_name, length);
@@ -55,6 +60,32 @@ std::optional<ProcessInfo> ReadOne(int proc, const char* pid_name) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<pid_t>> ListPids(const Roots& roots) {
+  const UniqueDir dir(opendir(roots.proc.c_str()));
+  if (dir == nullptr) return ErrnoStatus(errno, "list the processes in " + roots.proc);
+  std::vector<pid_t> pids;
+  while (true) {
+    errno = 0;
+    const dirent* entry = readdir(dir.get());
+    if (entry == nullptr) {
+      if (errno != 0) return ErrnoStatus(errno, "list the processes in " + roots.proc);
+      break;
+    }
+    const std::string_view name = entry->d_name;
+    pid_t pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error == std::errc() && end == name.data() + name.size() && pid > 0) pids.push_back(pid);
+  }
+  // The kernel lists them in this order already; a fake tree may not.
+  if (!std::is_sorted(pids.begin(), pids.end())) std::sort(pids.begin(), pids.end());
+  return pids;
+}
+
+std::optional<ProcessInfo> ReadProcessInfo(const Roots& roots, pid_t pid) {
+  const std::string path = roots.proc + "/" + std::to_string(pid);
+  return ReadOne(AT_FDCWD, path.c_str());
+}
 
 ProcessTable::ProcessTable(std::vector<ProcessInfo> processes) : processes_(std::move(processes)) {
   Index();

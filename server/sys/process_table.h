@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,12 @@ struct ProcessInfo {
   int64_t rss_bytes = 0;
   int threads = 0;
 };
+
+// The pids of all processes, sorted: a tenth of the cost of a Scan. Fails only where /proc itself
+// can't be listed.
+absl::StatusOr<std::vector<pid_t>> ListPids(const Roots& roots);
+// One of them. nullopt: gone.
+std::optional<ProcessInfo> ReadProcessInfo(const Roots& roots, pid_t pid);
 
 // A snapshot. It isn't atomic: a process may start, end or change parents while it is taken, so a
 // parent may be missing. Immutable after Scan.

@@ -15,6 +15,12 @@ inline std::string Probe() {
   return HEADROOM_GATE_PROBE_DIR "/probe";
 }
 
+// Dead; whether its new parent has noticed is that one's business.
+inline bool Gone(pid_t pid) {
+  const std::optional<char> state = ProcessState(pid);
+  return !state || *state == 'Z';
+}
+
 // A lane's folder with nobody listening, and the environment of a build in it.
 class Lane {
  public:

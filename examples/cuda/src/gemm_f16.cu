@@ -1,0 +1,11 @@
+#include "gemm.cuh"
+#include "register_all.h"
+
+namespace kernels {
+
+void RegisterGemmF16(Registry& registry) {
+  using Shapes = TypeList<GemmShape<64, 64, 8, 4, 4>, GemmShape<128, 64, 8, 8, 4>>;
+  AddGemm<__half>(registry, Shapes{}, TypeList<Identity, Relu>{});
+}
+
+}  // namespace kernels

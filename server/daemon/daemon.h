@@ -1,0 +1,168 @@
+// The daemon: puts the parts together. Lanes come and go by the control socket and by what the
+// observer sees; the core's actions are carried out here; nothing is decided here.
+//
+// Threading: one thread runs the io_context. Others belong to the token collector and to the reader
+// of build files.
+#ifndef HEADROOM_SERVER_DAEMON_DAEMON_H_
+#define HEADROOM_SERVER_DAEMON_DAEMON_H_
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/daemon/accounting.h"
+#include "server/daemon/config.h"
+#include "server/daemon/control_server.h"
+#include "server/daemon/core.h"
+#include "server/daemon/lanes.h"
+#include "server/daemon/notify.h"
+#include "server/daemon/observer.h"
+#include "server/daemon/thawer.h"
+#include "server/sys/lock_file.h"
+#include "server/sys/token_collector.h"
+#include "server/trace/recorder.h"
+#include "server/trace/storage.h"
+
+namespace headroom::daemon {
+
+struct DaemonOptions {
+  std::string runtime_dir;
+  std::string trace_dir;
+  std::string config_path;
+  bool private_daemon = false;  // started by `headroom run`: ends with its last lane
+  Config config;
+  sys::Roots roots;
+};
+
+class Daemon : public ControlHandler, private Interpreter, private ObserverHost {
+ public:
+  // Takes the runtime folder's lock. AlreadyExists: another daemon has it, named with its pid.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(boost::asio::io_context& io,
+                                                       DaemonOptions options);
+  ~Daemon() override;
+
+  // Returns when the daemon has ended in order: all thawed, fifos left with their tokens.
+  void Run();
+
+  // ControlHandler.
+  absl::StatusOr<v1::Status> OnStatus(const Peer& peer) override;
+  absl::StatusOr<v1::Explanation> OnExplain(const Peer& peer,
+                                            const v1::ExplainRequest& request) override;
+  absl::StatusOr<v1::Attached> OnAttach(const Peer& peer,
+                                        const v1::AttachRequest& request) override;
+  absl::StatusOr<v1::LaneSummary> OnDetach(const Peer& peer,
+                                           const v1::DetachRequest& request) override;
+  absl::StatusOr<v1::Environment> OnEnv(const Peer& peer) override;
+  absl::Status OnReload(const Peer& peer) override;
+  absl::Status OnSet(const Peer& peer, const v1::SetRequest& request) override;
+  absl::StatusOr<std::vector<std::string>> OnTrace(const Peer& peer) override;
+  void OnDropped(const Peer& peer) override;
+
+ private:
+  struct Lane {
+    Lane(policy::LaneId lane_id, LaneFolder lane_folder, policy::Time now)
+        : id(lane_id), folder(std::move(lane_folder)), account(now) {}
+
+    policy::LaneId id;
+    LaneFolder folder;
+    policy::ProcId root;
+    policy::DomainId domain = policy::DomainId::kNone;
+    int cores = 1;
+    std::optional<int> jobs;  // --jobs or `set`
+    policy::Reserve reserve;
+    bool gated = false;
+    bool attached = false;  // its `run` holds a connection
+    uint64_t connection = 0;
+    bool restarted = false;  // an earlier daemon opened it
+    LaneAccount account;
+    std::optional<policy::ReasonCode> last_reason;
+    std::optional<uint64_t> oom_kills_seen;
+    int gone_scans = 0;  // scans in a row without a process of its build
+  };
+
+  Daemon(boost::asio::io_context& io, DaemonOptions options, sys::LockFile lock,
+         LaneFolders folders, Domains domains, std::unique_ptr<sys::TokenCollector> collector);
+
+  absl::Status Begin();
+  void AdoptLanes();
+  void Configure();
+  policy::LaneOpened Describe(const Lane& lane) const;
+  absl::StatusOr<Lane*> OpenLane(LaneFolder folder, const policy::ProcId& root, bool restarted);
+  void UpdateLane(Lane& lane);
+  void CloseLane(policy::LaneId id);
+  void EndIfDone();
+  void WaitForTokens();
+  void TakeTokens();
+  void WaitForSignals();
+  absl::Status Reload();
+  void Housekeep();
+  void End();
+  Lane* Find(policy::LaneId id);
+  Lane* FindByConnection(uint64_t connection);
+  int JobsOf(const Lane& lane) const;
+  Observer::Options ObserverOptions() const;
+  void Thaw(const policy::ProcId& proc);
+  void LookForOomKills(Lane& lane);
+
+  // Interpreter.
+  void Carry(const policy::Action& action) override;
+  void Do(const policy::Mint& action);
+  void Do(const policy::Collect& action);
+  void Do(const policy::Freeze& action);
+  void Do(const policy::Thaw& action);
+  void Do(const policy::Admit& action);
+  void Do(const policy::Evict& action);
+  void Do(const policy::Verdict& action);
+  void Do(const policy::SetSampling& action);
+
+  // ObserverHost.
+  void Emit(policy::Event event) override;
+  policy::Time Now() override;
+  bool IsFrozen(const policy::ProcId& proc) override;
+  int Out(policy::LaneId lane, int idle) override;
+  void OnDomain(policy::LaneId lane, policy::DomainId domain) override;
+  void OnEnded(const EndedTool& tool) override;
+  void OnScanned() override;
+
+  boost::asio::io_context& io_;
+  DaemonOptions options_;
+  sys::LockFile lock_;
+  LaneFolders folders_;
+  std::unique_ptr<trace::Storage> storage_;
+  std::unique_ptr<trace::Recorder> recorder_;
+  Core core_;
+  Thawer thawer_;
+  std::unique_ptr<sys::TokenCollector> collector_;
+  boost::asio::posix::stream_descriptor collected_;
+  Observer observer_;
+  std::unique_ptr<ControlServer> control_;
+  Notifier notifier_;
+  std::unique_ptr<Watchdog> watchdog_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer housekeeping_;
+  std::map<policy::LaneId, Lane> lanes_;
+  uint32_t next_lane_ = 1;
+  policy::Time started_{};
+  bool without_prediction_ = false;
+  std::optional<policy::Bytes> spoiled_peak_;
+  policy::Reserve reserve_;  // of the configuration, or `set`
+  std::vector<EndedTool> ended_;
+  bool had_lane_ = false;
+  policy::Time last_lane_closed_{};
+  bool ending_ = false;
+};
+
+}  // namespace headroom::daemon
+
+#endif  // HEADROOM_SERVER_DAEMON_DAEMON_H_
