@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/sim/random.h"
 #include "tests/sim/scenario.h"
 
 namespace {
@@ -54,12 +55,18 @@ int Main(int argc, char** argv) {
   double mem_gb = 0;
   double ptxas_scale = 1;
   bool as_json = false;
+  std::optional<uint64_t> random_number;
   bool timeline = false;
   std::optional<double> spoiled_gb;
   Scenario scenario;
+  scenario.cores = 0;
   app.add_option("--curves", curves, "JSON lines, one command each")->required();
-  app.add_option("--cores", scenario.cores)->required()->check(CLI::PositiveNumber);
-  app.add_option("--mem", mem_gb, "GB (10^9 bytes)")->required()->check(CLI::PositiveNumber);
+  auto* random =
+      app.add_option("--random", random_number,
+                     "the random scenario of that number; machine and build come from it");
+  app.add_option("--cores", scenario.cores)->check(CLI::PositiveNumber)->excludes(random);
+  auto* mem = app.add_option("--mem", mem_gb, "GB (10^9 bytes)")->check(CLI::PositiveNumber);
+  mem->excludes(random);
   app.add_option("--archs", scenario.archs)->check(CLI::Range(1, 64));
   app.add_option("--threads", scenario.threads, "nvcc --threads")->check(CLI::Range(1, 64));
   app.add_option("--policy", policy_text,
@@ -99,6 +106,20 @@ int Main(int argc, char** argv) {
     scenario.commands = headroom::sim::ReadCurves(curves);
   } catch (const headroom::sim::CurvesError& error) {
     std::cerr << "headroom-sim: " << error.what() << '\n';
+    return 2;
+  }
+  if (random_number) {
+    Scenario drawn = headroom::sim::RandomScenario(scenario.commands, *random_number);
+    drawn.history = scenario.history;
+    drawn.tokens_only = scenario.tokens_only;
+    drawn.hint = scenario.hint;
+    drawn.prediction = scenario.prediction;
+    drawn.spoiled_peak = scenario.spoiled_peak;
+    drawn.fastest_look_s = scenario.fastest_look_s;
+    drawn.timeline = scenario.timeline;
+    scenario = std::move(drawn);
+  } else if (scenario.cores < 1 || mem_gb <= 0) {
+    std::cerr << "headroom-sim: --cores and --mem (or --random) are needed\n";
     return 2;
   }
   headroom::sim::ScaleTool(scenario.commands, "ptxas", ptxas_scale);

@@ -108,24 +108,34 @@ bool Reliable(const Scenario& scenario, int jobs) {
 }
 
 // More jobs are not always faster (beyond the cores they only share), and not always less reliable
-// (other jobs coincide). So: every N up to the first few that fail in a row, and the fastest of
-// those that pass.
+// (other jobs coincide). So: halving finds where reliability ends, a few more beyond that are
+// tried, and of those below it the fastest counts.
 int BestFixed(const Scenario& scenario) {
   const int most = static_cast<int>(scenario.commands.size());
-  constexpr int kFailuresInARow = 4;
+  constexpr int kBeyond = 4;
+  std::map<int, bool> tried;
+  const auto reliable = [&](int n) {
+    const auto it = tried.find(n);
+    if (it != tried.end()) return it->second;
+    return tried[n] = Reliable(scenario, n);
+  };
+  int good = 0;
+  for (int bad = most + 1; bad - good > 1;) {
+    const int middle = bad == most + 1 && good == 0 ? most : (good + bad) / 2;
+    (reliable(middle) ? good : bad) = middle;
+  }
+  for (int n = good + 1; n <= std::min(most, good + kBeyond); ++n) {
+    if (reliable(n)) good = n;
+  }
   int best = 0;
-  int failures = 0;
   double best_seconds = 0;
   Scenario quiet = scenario;
   quiet.seed = 0;
-  for (int n = 1; n <= most && failures < kFailuresInARow; ++n) {
-    if (!Reliable(scenario, n)) {
-      ++failures;
-      continue;
-    }
-    failures = 0;
-    const double seconds = Fixed(quiet, n, false).seconds;
-    if (best == 0 || seconds < best_seconds) {
+  // Fewer jobs than a quarter of what memory bears are only faster where cores bind long before;
+  // there all are alike.
+  for (int n = good; n > good / 4; --n) {
+    const double seconds = Fixed(quiet, n, true).seconds;
+    if ((best == 0 || seconds < best_seconds) && reliable(n)) {
       best = n;
       best_seconds = seconds;
     }
