@@ -13,6 +13,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // for anonymous memory (an exit of 1 GB takes 0.08 to 0.1 s).
 constexpr double kReleaseBytesPerSecond = 10e9;
 constexpr double kKillLatencySeconds = 0.002;
+constexpr int kReleaseChunks = 8;
 
 // A token that a client gives back while the daemon waits for it: who reads it first? Measured with
 // a reader at real-time priority, 5 tokens owed and 80 job starts a second: 1 to 5 starts slip in,
@@ -136,16 +137,22 @@ void Engine::Evict(int id) {
   ++result_.evictions;
   result_.wasted_cpu_s += proc.cpu;
   result_.cpu_s += proc.cpu;
-  At(now_ + kKillLatencySeconds + proc.held / kReleaseBytesPerSecond, [this, id] {
-    Proc& gone = procs_[Index(id)];
-    used_ -= gone.held;
-    gone.held = 0;
-    gone.state = ProcState::kWaiting;
-    gone.ready_at = now_;
-    ++gone.attempt;
-    scheduler_.OnEnd(*this, id, ProcEnd::kEvicted);
-    procs_[Index(id)].cpu = 0;
-  });
+  // Its pages come back one after another.
+  const double chunk = proc.held / kReleaseChunks;
+  for (int i = 1; i <= kReleaseChunks; ++i) {
+    At(now_ + kKillLatencySeconds + i * chunk / kReleaseBytesPerSecond, [this, id, chunk, i] {
+      Proc& gone = procs_[Index(id)];
+      used_ -= chunk;
+      gone.held -= chunk;
+      if (i < kReleaseChunks) return;
+      gone.held = 0;
+      gone.state = ProcState::kWaiting;
+      gone.ready_at = now_;
+      ++gone.attempt;
+      scheduler_.OnEnd(*this, id, ProcEnd::kEvicted);
+      procs_[Index(id)].cpu = 0;
+    });
+  }
 }
 
 // The kernel's OOM killer: the largest tool process. Where none runs, the other load has taken all

@@ -198,7 +198,10 @@ TEST_CASE("An evicted process gives its memory back, and starts anew") {
   Scripted script(0);
   script.begin = [](Engine& engine) {
     engine.At(5, [&engine] { engine.Evict(1); });
-    engine.At(5.01, [&engine] { CHECK(engine.memory_used() == Approx(2e9)); });  // takes its time
+    engine.At(5.05, [&engine] {  // takes its time
+      CHECK(engine.memory_used() < 1.9e9);
+      CHECK(engine.memory_used() > 1.1e9);
+    });
   };
   const RunResult run = Engine(config, script).Run();
   CHECK(run.evictions == 1);

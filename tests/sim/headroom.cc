@@ -122,7 +122,10 @@ void Headroom::Feed(Engine& engine, const policy::Event& event) {
   for (const std::string& broken : policy::BrokenInvariants(state_)) {
     Broke("at " + std::to_string(engine.now()) + " s: " + broken);
   }
-  for (const policy::Action& action : actions) Carry(engine, action);
+  for (const policy::Action& action : actions) {
+    if (options_.actions && options_.timeline != nullptr) Tell(engine, action);
+    Carry(engine, action);
+  }
 }
 
 void Headroom::Carry(Engine& engine, const policy::Action& action) {
@@ -328,6 +331,7 @@ void Headroom::Ask(Engine& engine, int id, Bytes floor) {
   request.lane = LaneOf(proc.build);
   request.domain = kHost;
   request.keeper = KeeperPid(id);
+  request.job = JobPid(proc.job);
   request.info = InfoOf(engine, id);
   request.replayable = true;
   request.attempt = proc.attempt;
@@ -494,6 +498,36 @@ void Headroom::LookLater(Engine& engine) {
     if (round != look_round_) return;
     Look(engine, engine.now() >= slow_look_at_ - 1e-9);
   });
+}
+
+void Headroom::Tell(const Engine& engine, const policy::Action& action) {
+  std::ostream& out = *options_.timeline;
+  const auto line = [&](const char* what, int proc, const policy::Reason& reason) {
+    const Proc& p = engine.proc(proc);
+    out << std::fixed << std::setprecision(3) << engine.now() << " s  " << what << ' ' << proc
+        << ' ' << p.shape->tool << " attempt " << p.attempt << " bytes "
+        << engine.BytesOf(proc) / 1e9 << " cpu " << engine.CpuOf(proc) << " true peak "
+        << p.shape->peak * p.scale / 1e9 << " free " << engine.memory_free() / 1e9 << "  reason "
+        << static_cast<int>(reason.code);
+    for (const policy::Reason::Value& value : reason.inputs) {
+      out << ' ' << static_cast<int>(value.input) << '=' << static_cast<double>(value.value) / 1e9;
+    }
+    out << '\n';
+  };
+  std::visit(
+      Overloaded{
+          [](const policy::Mint&) {},
+          [](const policy::Collect&) {},
+          [](const policy::SetSampling&) {},
+          [&](const policy::Freeze& freeze) { line("freeze", ProcOf(freeze.proc), freeze.reason); },
+          [&](const policy::Thaw& thaw) { line("thaw", ProcOf(thaw.proc), thaw.reason); },
+          [&](const policy::Admit& admit) { line("admit", ProcOf(admit.gate), admit.reason); },
+          [&](const policy::Evict& evict) { line("evict", ProcOf(evict.gate), evict.reason); },
+          [&](const policy::Verdict& verdict) {
+            line(verdict.again ? "again" : "give up", ProcOf(verdict.gate), verdict.reason);
+          },
+      },
+      action);
 }
 
 void Headroom::Timeline(Engine& engine) {

@@ -28,6 +28,7 @@ struct HeadroomOptions {
   // The policy may ask for a look every 10 ms; a look in the simulator is as dear as in the daemon.
   double fastest_look_s = 0.05;
   std::ostream* timeline = nullptr;  // a line a second, for people
+  bool actions = false;              // and one for each action but Mint, Collect, SetSampling
 };
 
 // How well peaks were foretold: what a process was admitted with against what it took.
@@ -83,6 +84,7 @@ class Headroom : public Scheduler {
   void LookLater(Engine& engine);
   void TellLane(Engine& engine, int build);
   void Timeline(Engine& engine);
+  void Tell(const Engine& engine, const policy::Action& action);
   void Broke(const std::string& what);
   policy::ToolInfo InfoOf(const Engine& engine, int proc) const;
   policy::DomainSample HostSample(const Engine& engine) const;

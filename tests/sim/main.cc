@@ -87,6 +87,7 @@ int Main(int argc, char** argv) {
                  "seconds between samples, at least; the policy may ask for more")
       ->check(CLI::Range(0.001, 1.0));
   app.add_flag("--timeline", timeline, "a line a second of virtual time to stderr");
+  app.add_flag("--actions", scenario.actions, "in the timeline, each action with its inputs");
   app.add_flag("--json", as_json);
   CLI11_PARSE(app, argc, argv);
 
@@ -117,6 +118,7 @@ int Main(int argc, char** argv) {
     drawn.spoiled_peak = scenario.spoiled_peak;
     drawn.fastest_look_s = scenario.fastest_look_s;
     drawn.timeline = scenario.timeline;
+    drawn.actions = scenario.actions;
     scenario = std::move(drawn);
   } else if (scenario.cores < 1 || mem_gb <= 0) {
     std::cerr << "headroom-sim: --cores and --mem (or --random) are needed\n";

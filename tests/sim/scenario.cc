@@ -49,6 +49,7 @@ Outcome UnderHeadroom(const Scenario& scenario, policy::Profile profile) {
     options.prediction = scenario.prediction;
     options.fastest_look_s = scenario.fastest_look_s;
     options.timeline = build == 1 ? scenario.timeline : nullptr;
+    options.actions = scenario.actions;
     options.profile = std::move(profile);
     if (scenario.spoiled_peak) {
       options.spoiled_peak = policy::Bytes{static_cast<int64_t>(*scenario.spoiled_peak)};

@@ -53,6 +53,7 @@ struct Scenario {
   bool prediction = true;
   double fastest_look_s = 0.05;
   std::ostream* timeline = nullptr;
+  bool actions = false;  // in the timeline
 };
 
 // Noise of the seeds: a reliable -j passes with all of them.
