@@ -632,6 +632,7 @@ absl::StatusOr<v1::Status> Daemon::OnStatus(const Peer& peer) {
   for (const auto& [id, lane] : lanes_) {
     facts.lanes[id] = {lane.folder.dir(), lane.last_reason};
   }
+  AddOutlook(core_.state(), facts);
   facts.notes = observer_.domains().notes();
   if (recorder_ != nullptr && !recorder_->problem().empty()) {
     facts.notes.push_back(recorder_->problem());

@@ -6,6 +6,9 @@
 #include <set>
 #include <string>
 
+#include "server/policy/admit.h"
+#include "server/policy/domain.h"
+
 namespace headroom::daemon {
 namespace {
 
@@ -132,6 +135,26 @@ std::string WaitsFor(const LaneState& lane, std::optional<policy::ReasonCode> la
       break;
   }
   return "";
+}
+
+void AddOutlook(policy::State state, StatusFacts& facts) {
+  // No more than any domain has: a fault in the arithmetic must not become a huge number.
+  const auto bytes = [](double value) {
+    return Bytes{static_cast<int64_t>(std::clamp(value, 0.0, 1e18))};
+  };
+  for (const auto& [id, domain] : state.domains)
+    facts.plans[id].reserve = policy::ReserveOf(state, domain, nullptr);
+  const policy::Plan plan(state, {});
+  for (size_t i = 0; i < plan.domains().size(); ++i) {
+    const policy::Plan::Room room = plan.Own(static_cast<int>(i), policy::kTokenSafety);
+    facts.plans[plan.domains()[i].id].expected_growth = bytes(room.growth + room.safety);
+  }
+  for (const policy::Unit& unit : plan.units()) {
+    const policy::ProcId job = unit.job ? state.jobs[unit.index].job : state.procs[unit.index].job;
+    if (!job) continue;
+    Bytes& peak = facts.predicted[job];
+    peak += bytes(unit.forecast.peak);
+  }
 }
 
 v1::Status BuildStatus(const policy::State& state, const StatusFacts& facts, policy::Time now,

@@ -49,6 +49,10 @@ struct StatusFacts {
   std::vector<std::string> notes;
 };
 
+// Fills `plans` and `predicted`, as the policy would plan now. Takes the state by value: planning
+// makes classes in it.
+void AddOutlook(policy::State state, StatusFacts& facts);
+
 // For `viewer`. At most kMostJobs jobs are listed, so that the answer fits into a frame; a note
 // says how many are not.
 inline constexpr size_t kMostJobs = 4000;

@@ -198,6 +198,28 @@ Addition Plan::Of(const std::vector<std::pair<uint32_t, double>>& classes, Bytes
   return addition;
 }
 
+Plan::Room Plan::Within(int domain, const OverTime& growth, const OverTime& var, double safety,
+                        double reserve) const {
+  const Domain& d = domains_[static_cast<size_t>(domain)];
+  Room tightest;
+  tightest.bytes = 1e18;
+  for (size_t h = 0; h < kHorizons; ++h) {
+    const double foreign = d.foreign_rate * std::min(kForeignSeconds, kHorizonSeconds[h]);
+    const double margin = safety * std::sqrt(std::max(0.0, var[h]));
+    const double left = d.available - reserve - growth[h] - foreign - margin;
+    if (left < tightest.bytes)
+      tightest = Room{left, domain, h, growth[h] + foreign, margin, reserve, d.available};
+  }
+  return tightest;
+}
+
+Plan::Room Plan::Own(int domain, double safety) const {
+  const Domain& d = domains_[static_cast<size_t>(domain)];
+  OverTime var{};
+  for (size_t h = 0; h < kHorizons; ++h) var[h] = d.own_var[h] + d.common_var[h];
+  return Within(domain, d.growth, var, safety, d.reserve);
+}
+
 Plan::Room Plan::After(int domain, const Addition* addition, double count, double safety,
                        const LaneState* lane) const {
   Room tightest;
@@ -235,14 +257,8 @@ Plan::Room Plan::After(int domain, const Addition* addition, double count, doubl
         }
       }
     }
-    for (size_t h = 0; h < kHorizons; ++h) {
-      const double foreign = d.foreign_rate * std::min(kForeignSeconds, kHorizonSeconds[h]);
-      const double margin = safety * std::sqrt(std::max(0.0, var[h]));
-      const double left = d.available - reserve - growth[h] - foreign - margin;
-      if (left < tightest.bytes) {
-        tightest = Room{left, at, h, growth[h] + foreign, margin, reserve, d.available};
-      }
-    }
+    const Room room = Within(at, growth, var, safety, reserve);
+    if (room.bytes < tightest.bytes) tightest = room;
   }
   return tightest;
 }

@@ -84,6 +84,8 @@ class Plan {
   };
   Room After(int domain, const Addition* addition, double count, double safety,
              const LaneState* lane) const;
+  // The same for the domain alone, as it is.
+  Room Own(int domain, double safety) const;
   // Takes them into the plan.
   void Add(int domain, const Addition& addition, double count);
   // Takes a unit's growth out of the plan (it is frozen or evicted) or in again (thawed).
@@ -94,6 +96,8 @@ class Plan {
   void AddUnit(Unit unit);
   void Spread();
   void Account(Domain& domain, const Unit& unit, double sign);
+  Room Within(int domain, const OverTime& growth, const OverTime& var, double safety,
+              double reserve) const;
 
   const State& state_;
   Predictor predictor_;

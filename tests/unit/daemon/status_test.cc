@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "server/policy/step.h"
+
 using namespace headroom;
 using daemon::BuildStatus;
 using daemon::StatusFacts;
@@ -223,4 +225,40 @@ TEST_CASE("why no more jobs start") {
   CHECK(daemon::WaitsFor(lane, ReasonCode::kMemoryFits).empty());
   lane.minted = 15;
   CHECK(daemon::WaitsFor(lane, ReasonCode::kMemoryFits) == "all 16 jobs of --jobs run");
+}
+
+TEST_CASE("figures of the plan are the policy's own") {
+  World world;
+  for (auto& [id, domain] : world.state.domains) domain.sampled = true;
+  world.state.lanes.clear();
+  world.AddLane(1, kGroup, 1000);
+  StatusFacts idle;
+  daemon::AddOutlook(world.state, idle);
+  REQUIRE(idle.plans.size() == 3);
+  // max(3 %, min(7 %, 512 MiB)).
+  CHECK(idle.plans[kHost].reserve == MiB(512));
+  CHECK(idle.plans[kGroup].reserve == MiB(2000) * 7 / 100);
+  CHECK(idle.plans[kHost].expected_growth == policy::Bytes{0});
+  CHECK(idle.predicted.empty());
+
+  // Jobs in the cgroup count in it and in the host, not beside it.
+  for (int i = 0; i < 3; ++i) {
+    const policy::ProcId job{10 + i, 1};
+    policy::Step(world.state,
+                 policy::JobSeen{.job = job,
+                                 .lane = LaneId{1},
+                                 .client = {5, 1},
+                                 .driver = "nvcc",
+                                 .source = "kernel_" + std::to_string(i) + ".cu",
+                                 .fan_out = 1},
+                 world.now);
+  }
+  REQUIRE(world.state.jobs.size() == 3);
+  StatusFacts busy;
+  daemon::AddOutlook(world.state, busy);
+  CHECK(busy.plans[kGroup].expected_growth > MiB(100));
+  CHECK(busy.plans[kHost].expected_growth >= busy.plans[kGroup].expected_growth);
+  CHECK(busy.plans[kOther].expected_growth == policy::Bytes{0});
+  REQUIRE(busy.predicted.size() == 3);
+  CHECK(busy.predicted[policy::ProcId{10, 1}] > MiB(50));
 }
