@@ -1,9 +1,6 @@
 // The trace of a real headroomd with a build on it replays with the same actions: while it runs,
 // and after kill -9.
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,94 +9,24 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "headroom/v1/control.pb.h"
-#include "server/daemon/frame.h"
 #include "server/trace/reader.h"
 #include "server/trace/replay.h"
+#include "tests/support/control_client.h"
+#include "tests/support/testing.h"
 
 using namespace headroom;
+using headroom::testing::ControlClient;
 using namespace std::chrono_literals;
 namespace bp = boost::process;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct TempFolder {
-  std::string path;
-  TempFolder() {
-    std::string pattern = "/tmp/headroom-trace-XXXXXX";
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~TempFolder() { fs::remove_all(path); }
-};
-
-class Connection {
- public:
-  explicit Connection(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    // The daemon may need a moment to come up.
-    for (int i = 0; i < 500; ++i) {
-      fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      if (connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return;
-      close(fd_);
-      fd_ = -1;
-      std::this_thread::sleep_for(20ms);
-    }
-    FAIL("no daemon answers at " << path);
-  }
-  ~Connection() { close(fd_); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  v1::Response Ask(const v1::Request& request) {
-    std::string frame;
-    daemon::AppendFrame(request, frame);
-    REQUIRE(send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL) ==
-            static_cast<ssize_t>(frame.size()));
-    return Receive();
-  }
-  v1::Response Receive() {
-    char buffer[65536];
-    for (;;) {
-      auto frame = parser_.Next();
-      REQUIRE(frame.ok());
-      if (*frame) {
-        v1::Response response;
-        REQUIRE(response.ParseFromString(**frame));
-        return response;
-      }
-      const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
-      REQUIRE(n > 0);
-      parser_.Feed({buffer, static_cast<size_t>(n)});
-    }
-  }
-
- private:
-  int fd_ = -1;
-  daemon::FrameParser parser_{size_t{2} << 20};
-};
-
-uint64_t OwnStart() {
-  std::ifstream in("/proc/self/stat");
-  std::stringstream text;
-  text << in.rdbuf();
-  // Behind the last parenthesis: the name may hold blanks. Field 22 is the 20th from there.
-  std::string rest = text.str();
-  std::istringstream fields(rest.substr(rest.rfind(')') + 1));
-  std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;
-  return std::stoull(field);
-}
 
 trace::ReplayResult Replay(trace::Reader& reader) {
   trace::Replayer replayer;
@@ -149,22 +76,22 @@ int RunJobs(const std::string& lane_dir, std::chrono::milliseconds time) {
 }  // namespace
 
 TEST_CASE("the trace of a real daemon replays with the same actions") {
-  const TempFolder temp;
-  const std::string runtime = temp.path + "/run";
+  const headroom::testing::TempDir temp;
+  const std::string runtime = temp.path().string() + "/run";
   const auto start = [&] {
     return bp::child(std::string(HEADROOM_BIN_DIR) + "/headroomd", "--config", "/dev/null",
-                     "--runtime-dir", runtime, "--state-dir", temp.path + "/state",
-                     bp::std_out > bp::null, bp::std_err > temp.path + "/log");
+                     "--runtime-dir", runtime, "--state-dir", temp.path().string() + "/state",
+                     bp::std_out > bp::null, bp::std_err > temp.path().string() + "/log");
   };
   bp::child headroomd = start();
   std::string copied;
   {
-    Connection connection(runtime + "/control.sock");
+    ControlClient connection(runtime + "/control.sock");
     v1::Request attach;
     attach.mutable_attach()->mutable_root()->set_pid(getpid());
-    attach.mutable_attach()->mutable_root()->set_start(OwnStart());
+    attach.mutable_attach()->mutable_root()->set_start(headroom::testing::OwnStart());
     attach.mutable_attach()->set_jobs(4);
-    attach.mutable_attach()->set_cwd(temp.path);
+    attach.mutable_attach()->set_cwd(temp.path().string());
     attach.mutable_attach()->add_argv("test");
     const v1::Response attached = connection.Ask(attach);
     INFO(attached.ShortDebugString());
@@ -192,7 +119,7 @@ TEST_CASE("the trace of a real daemon replays with the same actions") {
   headroomd.terminate();
   headroomd = start();
   {
-    Connection connection(runtime + "/control.sock");
+    ControlClient connection(runtime + "/control.sock");
     v1::Request status;
     status.mutable_status();
     const v1::Response answer = connection.Ask(status);
@@ -203,7 +130,7 @@ TEST_CASE("the trace of a real daemon replays with the same actions") {
   std::this_thread::sleep_for(1500ms);
   headroomd.terminate();
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(temp.path + "/state/trace")) {
+  for (const auto& entry : fs::directory_iterator(temp.path().string() + "/state/trace")) {
     if (entry.path().extension() == ".trace") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
