@@ -94,6 +94,7 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
     unit.now = job.use.anon;
     unit.frozen = job.frozen;
     unit.forecast = predictor_.Of(job.use, job.klass, Bytes{}, job.frozen, job.main_seen);
+    if (!job.frozen) Blur(unit.forecast, Learned(unit.slot));
     AddUnit(std::move(unit));
   }
   Spread();
@@ -112,6 +113,10 @@ int Plan::DomainOf(DomainId id) const {
     return DomainOf(it->second.parent);
   }
   return host;
+}
+
+double Plan::Learned(int slot) const {
+  return predictor_.models()[static_cast<size_t>(slot)].curves->shape_weight;
 }
 
 void Plan::Account(Domain& domain, const Unit& unit, double sign) {
@@ -182,6 +187,7 @@ Addition Plan::Of(const std::vector<std::pair<uint32_t, double>>& classes, Bytes
     part.slot = predictor_.Slot(klass);
     part.share = share / total;
     part.forecast = predictor_.Fresh(klass, floor);
+    if (state_.profile.classes[klass].job) Blur(part.forecast, Learned(part.slot));
     addition.need += part.share * part.forecast.peak;
     for (size_t h = 0; h < kHorizons; ++h) {
       addition.growth[h] += part.share * part.forecast.level[h];
@@ -300,6 +306,7 @@ void Plan::Thaw(size_t index) {
   if (unit.job) {
     const JobState& job = state_.jobs[unit.index];
     unit.forecast = predictor_.Of(job.use, job.klass, Bytes{}, false, job.main_seen);
+    Blur(unit.forecast, Learned(unit.slot));
   } else {
     const ProcState& proc = state_.procs[unit.index];
     unit.forecast = predictor_.Of(proc.use, proc.klass, Bytes{}, false);

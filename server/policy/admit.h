@@ -13,9 +13,9 @@
 namespace headroom::policy {
 
 // Safety of the sum, in standard deviations. A token can't be taken back once its job runs, so the
-// sum stays below the domain with 90 %; an admission at the gate can be undone cheaply, and the
+// sum stays below the domain with 95 %; an admission at the gate can be undone cheaply, and the
 // measured optimum there is the mean alone (design.md, 'The gate works').
-inline constexpr double kTokenSafety = 1.28;
+inline constexpr double kTokenSafety = 1.65;
 inline constexpr double kGateSafety = 0;
 
 // What is planned with as one: a job of an ungated lane, else a tool process.
@@ -98,6 +98,7 @@ class Plan {
   void Account(Domain& domain, const Unit& unit, double sign);
   Room Within(int domain, const OverTime& growth, const OverTime& var, double safety,
               double reserve) const;
+  double Learned(int slot) const;  // how well a class's course is known
 
   const State& state_;
   Predictor predictor_;

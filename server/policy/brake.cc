@@ -1,6 +1,7 @@
 #include "server/policy/brake.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "server/policy/gate.h"
 
@@ -18,6 +19,10 @@ constexpr Duration kLeastFrozen = std::chrono::milliseconds(500);
 
 // An expected excess below this share of the domain is noise.
 constexpr double kNoise = 0.02;
+
+// The horizon up to which the others' growth is held against the oldest: 2 s, time for several
+// looks and for a signal to reach a busy process.
+constexpr size_t kSoon = 1;
 
 bool Under(const Plan& plan, int domain, int above) {
   for (int at = domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
@@ -89,7 +94,15 @@ bool CanFreeze(const State& state, const Unit& unit) {
   return true;
 }
 
-// What it would still take, at the most.
+// What it will come to with 95 %.
+double AtMost(const Plan& plan, const Unit& unit) {
+  const Model& model = plan.predictor().models()[static_cast<size_t>(unit.slot)];
+  const Forecast& f = unit.forecast;
+  const double var = f.own_var + f.common_gain * f.common_gain * model.total_var;
+  return f.peak * std::exp(1.645 * std::sqrt(var));
+}
+
+// What it is expected to take still.
 double Growth(const Unit& unit) {
   double most = 0;
   for (double level : unit.forecast.level) {
@@ -143,10 +156,32 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
     };
     const double noise = kNoise * plan.domains()[at].limit;
 
+    // The oldest must be able to finish: what it may need at most, with what the others grow by
+    // until the next looks, stays below what is left. Then, whatever happens, it ends and makes
+    // room.
+    size_t oldest = plan.units().size();
+    for (auto it = youngest.rbegin(); it != youngest.rend(); ++it) {
+      const Unit& unit = plan.units()[*it];
+      if (!unit.frozen && Under(plan, unit.domain, here)) {
+        oldest = *it;
+        break;
+      }
+    }
+    const auto oldest_squeezed = [&] {
+      if (oldest == plan.units().size()) return false;
+      const Unit& unit = plan.units()[oldest];
+      const Plan::Domain& d = plan.domains()[at];
+      const double own = unit.forecast.level[kSoon] - static_cast<double>(unit.now.count);
+      return AtMost(plan, unit) - static_cast<double>(unit.now.count) +
+                 std::max(0.0, d.growth[kSoon] - own) >
+             d.available - d.reserve / 2;
+    };
+
     // Freeze.
     bool urgent = domain.braking && now - domain.brake_acted >= kSettle;
     for (size_t i : youngest) {
-      if (!urgent && excess(0.5) <= noise) break;
+      const bool squeezed = oldest_squeezed();
+      if (!urgent && !squeezed && excess(0.5) <= noise) break;
       if (plan.domains()[at].units <= 1) break;
       const Unit& unit = plan.units()[i];
       if (!Under(plan, unit.domain, here) || !CanFreeze(state, unit)) continue;
@@ -157,6 +192,7 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
         const auto found = state.gates.find(gate);
         if (found != state.gates.end() && found->second.replayable) continue;
       }
+      if (i == oldest) continue;
       if (!urgent && Growth(unit) < noise / 8) continue;
       Signal(state, unit, true, Why(ReasonCode::kBrake, plan.domains()[at], unit), now, actions);
       plan.Freeze(i);
@@ -176,6 +212,7 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
         room = room && Excess(d, d.reserve) <= 0 && !state.domains.at(d.id).braking;
       }
       last = plan.domains()[at].units <= 1;
+      room = room && !oldest_squeezed();
       const bool rested = now - FrozenAt(state, unit) >= kLeastFrozen;
       if ((room && rested) || last) {
         Signal(state, unit, false,

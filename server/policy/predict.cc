@@ -669,8 +669,9 @@ Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool froze
   }
   const double left = std::max(0.02, 1 - rise);
   const double keep = At(model.curves->keep, u);
-  const double speed =
-      (use.sampled_at != Time{} && age > 0.2) ? std::max(0.05, use.cpu_rate) : model.rate;
+  // Its own speed, once it does what takes the memory; front ends run on one core.
+  const bool own_speed = tells && use.sampled_at != Time{} && age > 0.2;
+  const double speed = own_speed ? std::max(0.05, use.cpu_rate) : model.rate;
   const double ahead = use.growth > 0 ? use.growth * speed : 0;
   for (size_t h = 0; h < kHorizons; ++h) {
     const double at = u + speed * kHorizonSeconds[h] / model.cpu_s;
@@ -683,6 +684,21 @@ Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool froze
     forecast.slope[h] = reach * f * kept;
   }
   return forecast;
+}
+
+void Blur(Forecast& forecast, double learned) {
+  // Neighbours on either side: horizons are a factor of 1.3 to 2 apart. A course is known once a
+  // handful of this kind have run to their end.
+  const size_t reach = learned < 2 ? 2 : learned < 8 ? 1 : 0;
+  if (reach == 0) return;
+  const Forecast sharp = forecast;
+  for (size_t h = 0; h < kHorizons; ++h) {
+    for (size_t near = h > reach ? h - reach : 0; near <= std::min(kHorizons - 1, h + reach);
+         ++near) {
+      forecast.level[h] = std::max(forecast.level[h], sharp.level[near]);
+      forecast.slope[h] = std::max(forecast.slope[h], sharp.slope[near]);
+    }
+  }
 }
 
 Forecast Predictor::Fresh(uint32_t klass, Bytes floor) const {

@@ -77,6 +77,11 @@ struct Forecast {
   double common_gain = 1;  // how much of the class's error it shares
 };
 
+// The forecast with its times taken as uncertain: at each horizon the most that is expected around
+// it. What cannot be taken back must not count on one peak being over before the next begins,
+// unless `learned` says that this kind's course is known.
+void Blur(Forecast& forecast, double learned);
+
 // A class as it stands now.
 struct Model {
   uint32_t klass = 0;

@@ -231,6 +231,15 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     const int current = lane.target + implicit;
     int jobs = std::clamp(current, want.strict, std::max(want.strict, want.loose));
     bool braking = false;
+    bool frozen_here = false;
+    int frozen = 0;  // jobs of this lane
+    for (const Unit& unit : plan.units()) {
+      if (!unit.frozen) continue;
+      frozen += unit.lane == lane.id ? 1 : 0;
+      for (int at = want.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
+        frozen_here = frozen_here || unit.domain == at;
+      }
+    }
     for (int at = want.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
       const auto domain = state.domains.find(plan.domains()[static_cast<size_t>(at)].id);
       braking = braking || (domain != state.domains.end() && domain->second.braking);
@@ -238,8 +247,11 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     if (want.domain < 0) jobs = std::max(1, lane.clients);  // memory was never looked at
     int target = std::max(0, jobs - implicit);
     ReasonCode code = want.why;
-    if (braking && target > Out(lane)) {
-      target = Out(lane);
+    // While anything stands still for want of memory nothing new begins, and what ends makes room:
+    // the frozen have still to grow.
+    const int most = frozen_here ? std::max(0, Out(lane) - frozen) : Out(lane);
+    if ((braking || frozen_here) && target > most) {
+      target = most;
       code = ReasonCode::kBrake;
     }
     if (target > lane.target && code == ReasonCode::kMemoryTight) code = ReasonCode::kMemoryFits;

@@ -112,7 +112,7 @@ class Stepper {
   }
   void operator()(const JobGone& e) {
     Track(state_, e);
-    DecideSoon();
+    DecideAfterEnd();
   }
   void operator()(const ProcSeen& e) {
     Track(state_, e, now_);
@@ -122,7 +122,7 @@ class Stepper {
     const ProcState* proc = FindProc(state_, e.proc);
     // A gated one's end is told by its keeper, with exact figures; an OOM kill teaches nothing.
     Forget(state_, e.proc, proc != nullptr && proc->gate == GateId::kNone && !OomJustNow());
-    DecideSoon();
+    DecideAfterEnd();
   }
   void operator()(const Sample& e) {
     Track(state_, e.procs, now_);
@@ -167,6 +167,17 @@ class Stepper {
       if (domain.oom_at != Time{} && now_ - domain.oom_at < std::chrono::seconds(1)) return true;
     }
     return false;
+  }
+
+  // When the last one that moves has ended, a frozen one goes on at once.
+  void DecideAfterEnd() {
+    const bool frozen = std::any_of(state_.procs.begin(), state_.procs.end(),
+                                    [](const ProcState& proc) { return proc.frozen; });
+    if (frozen) {
+      Decide();
+    } else {
+      DecideSoon();
+    }
   }
 
   void DecideSoon() {
