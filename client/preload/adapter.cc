@@ -1,5 +1,6 @@
 #include "client/preload/adapter.h"
 
+#include "client/preload/proc.h"
 #include "client/preload/syscalls.h"
 
 namespace headroom::preload {
@@ -30,10 +31,34 @@ int Raise(int fd) {
 
 }  // namespace
 
-bool NeedsAdapterByName(View program) {
-  return Equal(program, "make") || Equal(program, "gmake") || Equal(program, "gnumake") ||
-         Equal(program, "lto-wrapper") || StartsWith(program, "make-") ||
-         EndsWith(program, "-lto-wrapper");
+Client ClientByName(View program) {
+  if (Equal(program, "make") || Equal(program, "gmake") || Equal(program, "gnumake") ||
+      Equal(program, "lto-wrapper") || StartsWith(program, "make-") ||
+      EndsWith(program, "-lto-wrapper")) {
+    return Client::kMake;
+  }
+  // "x86_64-linux-gnu-g++-12": the last part that is not a number.
+  View name = program;
+  for (;;) {
+    const size_t dash = FindLast(name, '-');
+    const View last = dash == kNotFound ? name : name.From(dash + 1);
+    if (Equal(last, "gcc") || Equal(last, "g++") || Equal(last, "c++") || Equal(last, "cc") ||
+        Equal(last, "gfortran")) {
+      return Client::kGcc;
+    }
+    if (dash == kNotFound || last.empty() || last[0] < '0' || last[0] > '9') return Client::kNone;
+    name = name.Before(dash);
+  }
+}
+
+bool LinksWithLto(View arguments) {
+  bool lto = false;
+  View word;
+  while (NextPart(&arguments, '\0', &word)) {
+    if (Equal(word, "-c") || Equal(word, "-S") || Equal(word, "-E")) return false;
+    lto |= StartsWith(word, "-flto");
+  }
+  return lto;
 }
 
 View FindFifo(View makeflags) {
@@ -76,7 +101,7 @@ bool Rewrite(View makeflags, const Dialect& dialect, int read, int write, Writer
   return !out->cut();
 }
 
-void Adapt(char** entry) {
+void Adapt(Client client, char** entry) {
   constexpr char kName[] = "MAKEFLAGS=";
   const View old(*entry);
   const View flags = old.From(sizeof(kName) - 1);
@@ -85,6 +110,11 @@ void Adapt(char** entry) {
   Writer path_writer(path, sizeof(path));
   path_writer << fifo;
   if (fifo.empty() || path_writer.cut()) return;
+  if (client == Client::kGcc) {
+    // A link's options come before its objects, mostly: a beginning is enough.
+    char arguments[16384];
+    if (!LinksWithLto(ReadFile("/proc/self/cmdline", arguments, sizeof(arguments)))) return;
+  }
 
   const int program = sys::Open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   if (program < 0) return;

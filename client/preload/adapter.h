@@ -1,6 +1,7 @@
-// The adapters: a GNU make up to 4.3 takes a `fifo:` in MAKEFLAGS for a fatal error, gcc's
-// lto-wrapper up to 12 ignores it. Such a process gets inherited descriptors of the same fifo
-// instead, before its main() looks. A program that knows `fifo:` is left alone.
+// The adapters: a GNU make up to 4.3 takes a `fifo:` in MAKEFLAGS for a fatal error; gcc up to 12
+// takes it for a jobserver that is gone, and its driver removes it before lto-wrapper could look.
+// Such a process gets inherited descriptors of the same fifo instead, before its main() looks. A
+// program that knows `fifo:` is left alone.
 #ifndef HEADROOM_CLIENT_PRELOAD_ADAPTER_H_
 #define HEADROOM_CLIENT_PRELOAD_ADAPTER_H_
 
@@ -8,8 +9,16 @@
 
 namespace headroom::preload {
 
-// Is this program (a file's base name) one that may need it?
-bool NeedsAdapterByName(View program);
+enum class Client : uint8_t {
+  kNone,
+  kMake,  // or lto-wrapper: a client itself
+  kGcc,   // gcc's driver: one only where it links with -flto
+};
+// Which of those is this program, by its file's base name?
+Client ClientByName(View program);
+
+// Does a gcc driver with these arguments (each ended by NUL) link with -flto?
+bool LinksWithLto(View arguments);
 
 // The fifo's path in the value of MAKEFLAGS: of the last --jobserver-auth, if it is a fifo. Empty
 // if there is none.
@@ -27,9 +36,9 @@ Dialect ParseDialect(View binary);
 // did not fit.
 bool Rewrite(View makeflags, const Dialect& dialect, int read, int write, Writer* out);
 
-// Does it all for this process: *entry is "MAKEFLAGS=..." in the environment. Changes nothing where
-// anything fails.
-void Adapt(char** entry);
+// Does it all for this process, which is a `client`: *entry is "MAKEFLAGS=..." in the environment.
+// Changes nothing where anything fails.
+void Adapt(Client client, char** entry);
 
 }  // namespace headroom::preload
 

@@ -23,6 +23,12 @@ Environment ReadEnvironment(char** entries) {
       if (Value(text, "MAKEFLAGS") != nullptr) environment.makeflags = entry;
       continue;
     }
+    if (text[0] == 'C') {
+      if (const char* options = Value(text, "COLLECT_GCC_OPTIONS")) {
+        environment.collect = View(options);
+      }
+      continue;
+    }
     if (text[0] != 'H' || text[1] != 'E' || text[2] != 'A') continue;
     if (const char* lane = Value(text, "HEADROOM_LANE")) environment.lane = View(lane);
     if (const char* gate = Value(text, "HEADROOM_GATE")) environment.gate = View(gate);

@@ -11,6 +11,7 @@ struct Environment {
   View gate;                   // HEADROOM_GATE
   View tools;                  // HEADROOM_TOOLS
   View cores;                  // HEADROOM_CORES
+  View collect;                // COLLECT_GCC_OPTIONS: what a gcc driver tells its link
   char** makeflags = nullptr;  // the entry "MAKEFLAGS=..." itself, to be replaced
   bool empty() const { return lane.empty() && makeflags == nullptr; }
 };

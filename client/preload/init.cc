@@ -68,9 +68,10 @@ void Start(char** original, char** current) {
   if (size <= 0) return;
   const View program = BaseName(View(text, static_cast<size_t>(size)));
 
-  if (environment.makeflags != nullptr && NeedsAdapterByName(program)) {
+  const Client client = environment.makeflags == nullptr ? Client::kNone : ClientByName(program);
+  if (client != Client::kNone) {
     char* const before = *environment.makeflags;
-    Adapt(environment.makeflags);
+    Adapt(client, environment.makeflags);
     if (current != original) {
       const Environment other = ReadEnvironment(current);
       if (other.makeflags != nullptr && Equal(*other.makeflags, before)) {

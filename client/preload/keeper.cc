@@ -326,6 +326,13 @@ void Gate::ReadCommand() {
     const Command command = reader.Finish();
     gate->pass_ = !command.gate;
     gate->replay_ = command.replay;
+    // A link with -flto runs a make below it, which takes tokens that die with it.
+    if (gate->tool_.kind == ToolKind::kLinker &&
+        Find(gate->environment_.collect, View("-flto")) != kNotFound &&
+        gate->environment_.makeflags != nullptr &&
+        Find(View(*gate->environment_.makeflags), View("--jobserver")) != kNotFound) {
+      gate->replay_ = Replay::kHoldsTokens;
+    }
     Copy(command.source, gate->source_);
     for (size_t i = 0; i < gate::kGateInputs; ++i) gate->inputs_[i] = command.inputs[i];
     gate->input_count_ = command.input_count;

@@ -23,11 +23,31 @@ std::string Rewritten(const char* flags, bool auth = true) {
 TEST_CASE("names that may need an adapter") {
   for (const char* name :
        {"make", "gmake", "gnumake", "lto-wrapper", "make-4.3", "x86_64-linux-gnu-lto-wrapper"}) {
-    CHECK(NeedsAdapterByName(name));
+    CHECK(ClientByName(name) == Client::kMake);
   }
-  for (const char* name : {"cmake", "ninja", "remake", "qmake", "", "makefile", "automake"}) {
-    CHECK(!NeedsAdapterByName(name));
+  for (const char* name : {"gcc", "g++", "x86_64-linux-gnu-gcc-12", "gcc-12.2", "c++", "gfortran-9",
+                           "aarch64-linux-gnu-g++"}) {
+    CHECK(ClientByName(name) == Client::kGcc);
   }
+  for (const char* name : {"cmake", "ninja", "remake", "qmake", "", "makefile", "automake", "clang",
+                           "gcc-ar", "gcc-ar-12", "12", "-", "cc1plus", "nvcc", "gcc-x-1"}) {
+    CHECK(ClientByName(name) == Client::kNone);
+  }
+}
+
+TEST_CASE("a gcc driver needs it for links with -flto alone") {
+  const auto links = [](std::string words) {
+    for (char& c : words) c = c == ' ' ? '\0' : c;
+    words += '\0';
+    return LinksWithLto(View(words.data(), words.size()));
+  };
+  CHECK(links("gcc -O2 -flto a.o -o a"));
+  CHECK(links("gcc -flto=auto a.o"));
+  CHECK(!links("gcc -O2 a.o"));
+  CHECK(!links("gcc -flto -c a.c"));
+  CHECK(!links("gcc -c -flto a.c"));
+  CHECK(!links("gcc"));
+  CHECK(!LinksWithLto(""));
 }
 
 TEST_CASE("the fifo in MAKEFLAGS as real tools write it") {
