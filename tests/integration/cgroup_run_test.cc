@@ -1,5 +1,6 @@
 // scripts/cgroup-run: the demo and the benches judge Headroom by its numbers.
 #include <signal.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -129,6 +130,36 @@ TEST_CASE("OOM kills are counted and the exit code is the command's") {
         127);
 }
 
+TEST_CASE("without the right to make a cgroup the remedy is named") {
+  if (Unavailable()) return;
+  if (getuid() != 0) {
+    std::cout << "SKIPPED: only root can become another user\n";
+    return;
+  }
+  TempDir dir;
+  fs::permissions(dir.path(), fs::perms(0755));
+  fs::copy_file(kProgram, dir / "cgroup-run");
+  ProgramOptions options;
+  options.argv = {(dir / "cgroup-run").string(), "--check"};
+  options.env["PATH"] = "/usr/bin:/bin";  // root's own python3 may be out of nobody's reach
+  options.uid = 65534;
+  options.cwd = "/";
+  const ProgramResult result = Run(options);
+  CHECK(result.exit_code == 1);
+  CHECK(result.err.find("as root") != std::string::npos);
+}
+
+TEST_CASE("the demo refuses wrong words and a machine that is too small") {
+  if (Unavailable()) return;
+  const std::string demo = HEADROOM_SOURCE_DIR "/scripts/demo";
+  const ProgramResult wrong = Run({demo, "--no-such-option"});
+  CHECK(wrong.exit_code == 2);
+  CHECK(wrong.err.find("usage:") != std::string::npos);
+  const ProgramResult small = Run({demo, "--limit", std::to_string(1u << 20) + "000000"});
+  CHECK(small.exit_code == 3);
+  CHECK(small.err.find("leaves 3 GiB to everything else") != std::string::npos);
+}
+
 TEST_CASE("an interrupted run leaves neither processes nor its cgroup") {
   if (Unavailable()) return;
   TempDir dir;
@@ -150,9 +181,14 @@ TEST_CASE("an interrupted run leaves neither processes nor its cgroup") {
   const std::string cgroup = "/headroom-run-" + std::to_string(program.pid());
   CHECK(ReadFile("/proc/" + std::to_string(inside[1]) + "/cgroup").find(cgroup) !=
         std::string::npos);
-  program.SignalGroup(SIGINT);
-  const ProgramResult result = program.Wait();
-  CHECK(result.exit_code == 128 + SIGINT);
+  SECTION("^C") {
+    program.SignalGroup(SIGINT);
+    CHECK(program.Wait().exit_code == 128 + SIGINT);
+  }
+  SECTION("SIGTERM to it alone") {
+    program.Signal(SIGTERM);
+    CHECK(program.Wait().exit_code == 128 + SIGTERM);
+  }
   for (const pid_t pid : inside) CHECK(ProcessState(pid).value_or('Z') == 'Z');
   const std::string root =
       fs::exists("/sys/fs/cgroup/memory") ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";

@@ -101,9 +101,15 @@ struct TypeList {};
 template <int... I>
 struct IntList {};
 
+// A type as a value (std::type_identity is C++20, which CMake before 3.26 doesn't offer for nvcc).
+template <typename T>
+struct TypeTag {
+  using type = T;
+};
+
 template <typename F, typename... T>
 void ForEachType(TypeList<T...>, F f) {
-  (f(std::type_identity<T>{}), ...);
+  (f(TypeTag<T>{}), ...);
 }
 template <typename F, int... I>
 void ForEachInt(IntList<I...>, F f) {
