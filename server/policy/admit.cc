@@ -50,6 +50,15 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
     }
   }
 
+  // Whoever names a circle of parents gets a domain without one.
+  for (Domain& d : domains_) {
+    size_t hops = 0;
+    for (int at = d.parent; at >= 0 && hops <= domains_.size(); ++hops) {
+      at = domains_[static_cast<size_t>(at)].parent;
+    }
+    if (hops > domains_.size()) d.parent = -1;
+  }
+
   units_.reserve(state.procs.size() + state.jobs.size());
   // Most processes share a domain with the one before: the look-up is not repeated.
   DomainId last_id = DomainId::kNone;
@@ -101,18 +110,19 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
 }
 
 int Plan::DomainOf(DomainId id) const {
-  int host = -1;
-  for (size_t i = 0; i < domains_.size(); ++i) {
-    if (domains_[i].id == id) return static_cast<int>(i);
-    if (host < 0 && domains_[i].parent < 0) host = static_cast<int>(i);
-  }
   // Known but not sampled, or unknown: what is above it, in the end the host.
-  const auto it = state_.domains.find(id);
-  if (it != state_.domains.end() && it->second.parent != DomainId::kNone &&
-      it->second.parent != id) {
-    return DomainOf(it->second.parent);
+  for (int hops = 0; hops < 64; ++hops) {
+    for (size_t i = 0; i < domains_.size(); ++i) {
+      if (domains_[i].id == id) return static_cast<int>(i);
+    }
+    const auto it = state_.domains.find(id);
+    if (it == state_.domains.end() || it->second.parent == DomainId::kNone) break;
+    id = it->second.parent;
   }
-  return host;
+  for (size_t i = 0; i < domains_.size(); ++i) {
+    if (domains_[i].parent < 0) return static_cast<int>(i);
+  }
+  return -1;
 }
 
 double Plan::Learned(int slot) const {

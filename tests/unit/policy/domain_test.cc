@@ -1,0 +1,127 @@
+// Domains: reserves, nesting, rates.
+#include "server/policy/domain.h"
+
+#include "server/policy/admit.h"
+#include "tests/unit/policy/fixture.h"
+
+namespace headroom::policy {
+namespace {
+
+DomainSample At(DomainId id, Bytes available, uint64_t oom_kills = 0) {
+  DomainSample sample;
+  sample.id = id;
+  sample.available = available;
+  sample.oom_kills = oom_kills;
+  return sample;
+}
+
+TEST_CASE("the default reserve is the larger of 3 % and the smaller of 7 % and 512 MiB") {
+  CHECK(DefaultReserve(MiB(1000)) == MiB(70));
+  CHECK(DefaultReserve(GiB(10)) == MiB(512));
+  CHECK(DefaultReserve(GiB(100)) == GiB(3));
+}
+
+TEST_CASE("a lane's wish comes before the configured reserve, that before the default") {
+  Host host(GiB(10));
+  const DomainState& domain = host.state.domains.at(kHost);
+  CHECK(ReserveOf(host.state, domain, nullptr) == MiB(512));
+  Configure configure;
+  configure.reserve.share = Permyriad{1000};
+  host.Feed(configure);
+  CHECK(ReserveOf(host.state, domain, nullptr) == GiB(1));
+  LaneState lane;
+  lane.reserve_bytes = MiB(100);
+  CHECK(ReserveOf(host.state, domain, &lane) == MiB(100));
+}
+
+TEST_CASE("the tightest of the nested domains binds (K6: the limit is on the grandparent)") {
+  Host host(GiB(64));
+  for (uint32_t i = 2; i <= 4; ++i) {
+    DomainSeen seen;
+    seen.id = DomainId{i};
+    seen.parent = DomainId{i - 1};
+    seen.name = "cgroup";
+    seen.limit = i == 2 ? GiB(2) : GiB(32);
+    host.Feed(seen);
+  }
+  Sample sample;
+  sample.domains = {At(DomainId{2}, GiB(2)), At(DomainId{3}, GiB(2)), At(DomainId{4}, GiB(2))};
+  host.Feed(sample);
+  Plan plan(host.state, {});
+  const Plan::Room room = plan.After(plan.DomainOf(DomainId{4}), nullptr, 0, 0, nullptr);
+  CHECK(plan.domains()[static_cast<size_t>(room.domain)].id != DomainId{1});
+  // Of the three, all at 2 GiB, the default reserve is largest where the limit is.
+  LaneOpened lane = host.Open(16);
+  lane.domain = DomainId{4};
+  host.Feed(lane);
+  LaneHint hint;
+  hint.id = kLane;
+  hint.edges = {{"nvcc", 50, 1}};
+  host.Feed(hint);
+  host.ObeyAll();
+  // 16 cores, 64 GiB on the host, but one nvcc job may take more than 2 GiB.
+  CHECK(host.Lane().minted == 0);
+}
+
+TEST_CASE("a domain that is gone leaves what was in it to its parent") {
+  Host host;
+  DomainSeen seen;
+  seen.id = DomainId{2};
+  seen.parent = kHost;
+  seen.limit = GiB(1);
+  host.Feed(seen);
+  LaneOpened lane = host.Open(4);
+  lane.domain = DomainId{2};
+  host.Feed(lane);
+  host.Feed(DomainGone{DomainId{2}});
+  CHECK(host.Lane().domain == kHost);
+  host.Feed(DomainGone{kHost});  // the host never goes
+  CHECK(host.state.domains.size() == 1);
+}
+
+TEST_CASE("a fall of available memory is told apart from our own growth") {
+  Host host(GiB(64));
+  host.Feed(host.Open(4));
+  host.Feed(Tool(10, "cc1plus", "a.cc"));
+  Bytes anon;
+  for (int i = 1; i <= 40; ++i) {
+    host.Wait(Sec(0.1));
+    anon += MiB(10);
+    host.available -= MiB(30);
+    host.Look({}, {{ProcId{10, 1}, anon, Sec(0.1 * i)}});
+  }
+  const DomainState& domain = host.state.domains.at(kHost);
+  CHECK(domain.fill_rate == Approx(300.0 * 1024 * 1024).epsilon(0.1));
+  CHECK(domain.foreign_rate == Approx(200.0 * 1024 * 1024).epsilon(0.1));
+}
+
+TEST_CASE("a rise of the kernel's counter is seen, a first sight is not one") {
+  DomainState domain;
+  CHECK_FALSE(Update(domain, At(kHost, GiB(1), 7), Time{Sec(1)}));
+  CHECK_FALSE(Update(domain, At(kHost, GiB(1), 7), Time{Sec(2)}));
+  CHECK(Update(domain, At(kHost, GiB(1), 9), Time{Sec(3)}));
+  CHECK(domain.oom_unclaimed == 2);
+}
+
+TEST_CASE("domains that point at each other do no harm") {
+  Host host;
+  DomainSeen a;
+  a.id = DomainId{2};
+  a.parent = DomainId{3};
+  a.limit = GiB(1);
+  DomainSeen b = a;
+  b.id = DomainId{3};
+  b.parent = DomainId{2};
+  host.Feed(a);
+  host.Feed(b);
+  Sample sample;
+  sample.domains = {At(DomainId{2}, GiB(1)), At(DomainId{3}, GiB(1))};
+  host.Feed(sample);
+  LaneOpened lane = host.Open(4);
+  lane.domain = DomainId{3};
+  host.Feed(lane);
+  host.Feed(Tick{});
+}
+
+}  // namespace
+}  // namespace headroom::policy

@@ -1,0 +1,175 @@
+// Prediction: priors are dominated by what is seen; errors of a wave are common; curves sharpen.
+#include "server/policy/predict.h"
+
+#include <cmath>
+
+#include "tests/unit/policy/fixture.h"
+
+namespace headroom::policy {
+namespace {
+
+// A process that grows in a straight line to `peak` over `cpu_s`, as the sampler sees it.
+Usage Ramp(double peak, double cpu_s, double upto_s) {
+  Usage use;
+  Time now{std::chrono::seconds(1)};
+  use.since = now;
+  for (double at = 0.1; at <= upto_s + 1e-9; at += 0.1) {
+    now += Sec(0.1);
+    Update(use, Bytes{static_cast<int64_t>(peak * std::min(1.0, at / cpu_s))}, Sec(at), now);
+  }
+  return use;
+}
+
+const Model& ModelOf(const Predictor& predictor, uint32_t klass) {
+  return predictor.models()[static_cast<size_t>(predictor.Slot(klass))];
+}
+
+TEST_CASE("families: a kernel and its size, not its type") {
+  CHECK(Family("csrc/flash_bwd_hdim128_bf16_causal_sm80.cu") == "flash_bwd_hdim128");
+  CHECK(Family("flash_bwd_hdim128_fp16_sm80.cu") == "flash_bwd_hdim128");
+  CHECK(Family("gemm_large.cu") == "gemm_large");
+  CHECK(Family("kernel07.cu") == "kernel");
+  CHECK(Family("main.cc").empty());
+  CHECK(Family("").empty());
+  CHECK(Family(std::string(100000, '_')).size() <= 64);
+}
+
+TEST_CASE("what a build shows dominates the prior from the third process on") {
+  State state;
+  const uint32_t klass = ToolClass(state.profile, "cicc", "a.cu");
+  const double before = Predictor(state, {klass}).Fresh(klass, {}).peak;
+  CHECK(before > 1.5e9);
+  for (int i = 0; i < 3; ++i) Learn(state.profile, klass, Ramp(3e8, 5, 5));
+  const Predictor after(state, {klass});
+  CHECK(after.Fresh(klass, {}).peak == Approx(3e8).epsilon(0.3));
+  CHECK(ModelOf(after, klass).source == PredictionSource::kTool);
+  CHECK(ModelOf(after, klass).cpu_s < 12);
+}
+
+TEST_CASE("a family that differs from its tool is told apart") {
+  State state;
+  const uint32_t small = ToolClass(state.profile, "cicc", "copy_small_1.cu");
+  const uint32_t large = ToolClass(state.profile, "cicc", "gemm_large_1.cu");
+  REQUIRE(small != large);
+  for (int i = 0; i < 4; ++i) {
+    Learn(state.profile, small, Ramp(2e8, 3, 3));
+    Learn(state.profile, large, Ramp(4e9, 30, 30));
+  }
+  const Predictor predictor(state, {small, large});
+  CHECK(predictor.Fresh(small, {}).peak < 6e8);
+  CHECK(predictor.Fresh(large, {}).peak > 2.5e9);
+  CHECK(ModelOf(predictor, small).source == PredictionSource::kFamily);
+}
+
+TEST_CASE("the error of a wave is common to it, and its running members narrow it") {
+  Host host(GiB(400));
+  host.Feed(host.Open(32));
+  const uint32_t klass = ToolClass(host.state.profile, "cicc", "");
+  const double prior = ModelOf(Predictor(host.state, {klass}), klass).total_var;
+  for (int i = 0; i < 16; ++i) host.Feed(Tool(100 + i, "cicc", ""));
+  // All of them twice as heavy as the prior, half-way up.
+  for (int t = 1; t <= 140; ++t) {
+    host.Wait(Sec(0.1));
+    std::vector<ProcSample> samples;
+    for (int i = 0; i < 16; ++i) {
+      samples.push_back({ProcId{100 + i, 1}, Bytes{static_cast<int64_t>(3.3e7 * t)}, Sec(0.1 * t)});
+    }
+    host.Look({}, samples);
+  }
+  const Predictor predictor(host.state, {klass});
+  const Model& model = ModelOf(predictor, klass);
+  CHECK(model.total_var < prior / 4);
+  CHECK(std::exp(model.mean) > 4.2e9);
+  // One of the same kind that has not begun is expected to be as heavy.
+  CHECK(predictor.Fresh(klass, {}).peak > 4e9);
+}
+
+TEST_CASE("a process that stopped growing is not expected to grow") {
+  State state;
+  const uint32_t klass = ToolClass(state.profile, "cicc", "");
+  Usage flat = Ramp(2e8, 2, 2);
+  Time now = flat.sampled_at;
+  for (int i = 1; i <= 100; ++i) {
+    now += Sec(0.1);
+    Update(flat, Bytes{200000000}, Sec(2 + 0.1 * i), now);
+  }
+  const Usage growing = Ramp(2.4e9, 12, 12);
+  const Predictor predictor(state, {klass});
+  const Forecast still = predictor.Of(flat, klass, {}, false);
+  const Forecast moving = predictor.Of(growing, klass, {}, false);
+  CHECK(still.peak < 1.2e9);
+  CHECK(moving.peak > 2.6e9);
+}
+
+TEST_CASE("one that grows faster than its class goes on growing") {
+  State state;
+  const uint32_t klass = ToolClass(state.profile, "cc1plus", "");
+  for (int i = 0; i < 10; ++i) Learn(state.profile, klass, Ramp(1e8, 4, 4));
+  const Usage giant = Ramp(3e9, 3, 3);  // 1 GB a second
+  const Forecast forecast = Predictor(state, {klass}).Of(giant, klass, {}, false);
+  CHECK(forecast.level[0] > 3.2e9);
+}
+
+TEST_CASE("a frozen one keeps what it has, a floor holds") {
+  State state;
+  const uint32_t klass = ToolClass(state.profile, "cicc", "");
+  const Usage use = Ramp(1e9, 10, 4);
+  const Predictor predictor(state, {klass});
+  const Forecast frozen = predictor.Of(use, klass, {}, true);
+  for (double level : frozen.level) CHECK(level == Approx(4e8).epsilon(0.01));
+  CHECK(predictor.Of(use, klass, GiB(9), false).peak >= 9.0 * 1024 * 1024 * 1024);
+  CHECK(predictor.P95(klass, GiB(50)) >= GiB(50));
+}
+
+TEST_CASE("memory is expected back when processes of the kind have been seen to end") {
+  State state;
+  const uint32_t klass = ToolClass(state.profile, "cicc", "");
+  for (int i = 0; i < 10; ++i) Learn(state.profile, klass, Ramp(1e9, 10, 10));
+  const Usage old = Ramp(1e9, 10, 9);
+  const Forecast forecast = Predictor(state, {klass}).Of(old, klass, {}, false);
+  CHECK(forecast.level[0] > 7e8);
+  CHECK(forecast.level[kHorizons - 1] < 1e8);
+}
+
+TEST_CASE("a job of nvcc is expected to take as many cicc as it runs at once") {
+  State state;
+  const uint32_t one = JobClass(state.profile, "nvcc", 1, "");
+  const uint32_t four = JobClass(state.profile, "nvcc", 4, "");
+  const Predictor predictor(state, {one, four});
+  CHECK(predictor.Fresh(four, {}).peak == Approx(4 * predictor.Fresh(one, {}).peak).epsilon(0.05));
+}
+
+TEST_CASE("the test options switch prediction off or spoil it") {
+  State state;
+  const uint32_t klass = ToolClass(state.profile, "cicc", "");
+  state.prediction = false;
+  CHECK(Predictor(state, {klass}).Fresh(klass, {}).level[3] == 0);
+  state.prediction = true;
+  state.spoiled_peak = MiB(1);
+  CHECK(Predictor(state, {klass}).Fresh(klass, {}).peak == 1024 * 1024);
+}
+
+TEST_CASE("odd figures do no harm") {
+  Usage use;
+  const Time now{std::chrono::seconds(5)};
+  Update(use, Bytes{-5}, Sec(-1), now);
+  Update(use, Bytes{INT64_MAX / 2}, Sec(1e6), now);
+  Update(use, Bytes{0}, Sec(0), now + Sec(100));
+  CHECK(use.marks.size() <= kMarks);
+  State state;
+  const uint32_t klass = ToolClass(state.profile, std::string(1000, 'x'), std::string(1000, '_'));
+  Learn(state.profile, klass, use);
+  const Forecast forecast = Predictor(state, {klass}).Of(use, klass, {}, false);
+  CHECK(std::isfinite(forecast.peak));
+  for (double level : forecast.level) CHECK(std::isfinite(level));
+  // Classes are bounded.
+  for (int i = 0; i < 5000; ++i) {
+    ToolClass(state.profile, "cc1plus", "a" + std::to_string(i) + "_b_c.cc");
+    ToolClass(state.profile, "tool" + std::to_string(i), "");
+    JobClass(state.profile, "driver" + std::to_string(i), i, "");
+  }
+  CHECK(state.profile.classes.size() <= kMaxClasses + 100);
+}
+
+}  // namespace
+}  // namespace headroom::policy
