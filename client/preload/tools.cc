@@ -6,8 +6,10 @@ namespace {
 using gate::InputSize;
 using gate::Replay;
 
+// Texts are in the tables themselves, not behind pointers: the loader would have to relocate those,
+// and so write to a page, in every process.
 struct Known {
-  const char* name;
+  char name[12];
   ToolKind kind;
   uint32_t base_mega;
   uint32_t factor;
@@ -32,7 +34,7 @@ constexpr Known kKnown[] = {
 };
 
 // Options whose operand is the next word and no input.
-constexpr const char* kOperandOptions[] = {
+constexpr char kOperandOptions[][28] = {
     "-o",
     "--output",
     "--output-file",
@@ -98,14 +100,15 @@ constexpr const char* kOperandOptions[] = {
     "--emit",
 };
 
-constexpr const char* kSourceSuffixes[] = {
+constexpr char kSourceSuffixes[][4] = {
     "c",   "cc",  "cpp", "cxx", "c++", "C",   "cu", "i",  "ii", "ptx", "m", "mm",  "f",   "for",
     "f90", "f95", "f03", "f08", "F",   "F90", "rs", "bc", "ll", "s",   "S", "adb", "gpu",
 };
 
-bool IsOneOf(View word, const char* const* list, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    if (Equal(word, list[i])) return true;
+template <size_t kCount, size_t kSize>
+bool IsOneOf(View word, const char (&list)[kCount][kSize]) {
+  for (const auto& entry : list) {
+    if (Equal(word, View(&entry[0]))) return true;
   }
   return false;
 }
@@ -117,7 +120,7 @@ View Suffix(View path) {
 }
 
 bool IsSource(View path) {
-  return IsOneOf(Suffix(path), kSourceSuffixes, sizeof(kSourceSuffixes) / sizeof(char*));
+  return IsOneOf(Suffix(path), kSourceSuffixes);
 }
 
 // "clang-14", "clang-14.0.6": without the version.
@@ -315,7 +318,7 @@ void CommandReader::Add(View word) {
   }
   // In cc1 -MD names a file; in the clang driver it stands alone.
   if (tool_.kind == ToolKind::kClang && (Equal(word, "-MD") || Equal(word, "-MMD"))) return;
-  if (IsOneOf(word, kOperandOptions, sizeof(kOperandOptions) / sizeof(char*))) before_ = word;
+  if (IsOneOf(word, kOperandOptions)) before_ = word;
 }
 
 void CommandReader::AddFile(View word) {
