@@ -31,6 +31,10 @@ class Fd {
   int fd_;
 };
 
+// What a reader takes into memory at once. A segment has at most 64 MiB and a snapshot; a copy of a
+// whole ring may have more than this, its segments never.
+constexpr uint64_t kMaxFileBytes = uint64_t{4} << 30;
+
 struct OpenFile {
   Fd fd;
   uint64_t bytes = 0;
@@ -88,6 +92,10 @@ Reader::Reader(std::string bytes, std::string name)
 absl::StatusOr<Reader> Reader::Open(const std::string& path) {
   const auto file = OpenRegular(path);
   if (!file.ok()) return file.status();
+  if (file->bytes > kMaxFileBytes)
+    return absl::InvalidArgumentError(absl::StrCat(path, " has ", file->bytes,
+                                                   " bytes, more than can be read at once (",
+                                                   kMaxFileBytes, "): read its segments instead"));
   auto bytes = ReadSome(*file, 0, file->bytes);
   if (!bytes.ok()) return bytes.status();
   return FromBytes(*std::move(bytes), path);

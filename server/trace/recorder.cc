@@ -34,6 +34,9 @@ constexpr size_t kFilesPerSegment = 8;
 // explain nothing.
 constexpr uint64_t kLeastSegmentBytes = uint64_t{64} << 10;
 
+// No segment is larger, however large the ring: it is read whole.
+constexpr uint64_t kMostSegmentBytes = uint64_t{64} << 20;
+
 constexpr std::string_view kPrefix = "headroom-";
 constexpr std::string_view kSuffix = ".trace";
 
@@ -55,7 +58,8 @@ class Recorder::Impl {
  public:
   Impl(Storage& storage, RecorderOptions options)
       : storage_(storage), options_(std::move(options)), arena_(ArenaOptions()) {
-    options_.segments = std::max(options_.segments, 2);
+    const uint64_t least_segments = options_.max_bytes / kMostSegmentBytes;
+    options_.segments = std::max({options_.segments, 2, static_cast<int>(least_segments)});
     segment_bytes_ =
         std::max(options_.max_bytes / static_cast<uint64_t>(options_.segments), kLeastSegmentBytes);
     buffer_.reserve(kBufferBytes + (kBufferBytes / 4));

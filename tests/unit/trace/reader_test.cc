@@ -4,10 +4,12 @@
 
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "server/trace/recorder.h"
@@ -118,6 +120,20 @@ TEST_CASE("what is no trace is refused") {
   // A step first.
   const std::string whole = Segment(1);
   CHECK_FALSE(ReadAll(whole.substr(Segment(0).size())));
+}
+
+TEST_CASE("a file of absurd size is refused before it is read") {
+  const TempFolder temp;
+  const std::string path = temp.Write("sparse", "x");
+  std::error_code error;
+  std::filesystem::resize_file(path, uintmax_t{1} << 40, error);
+  if (error) {
+    std::puts("SKIPPED: this file system has no sparse files of 1 TiB");
+    return;
+  }
+  const auto reader = trace::Reader::Open(path);
+  CHECK(absl::IsInvalidArgument(reader.status()));
+  CHECK(std::string(reader.status().message()).find(path) != std::string::npos);
 }
 
 TEST_CASE("random damage never does more than end the reading") {
