@@ -66,6 +66,11 @@ Bytes TightestLimit(const State& state, DomainId id) {
   return tightest;
 }
 
+// No process can have taken more: the limit, and 1 PiB where none is known.
+Bytes MostReached(const State& state, DomainId id) {
+  return std::min(TightestLimit(state, id), GiB(int64_t{1} << 20));
+}
+
 // Another gated process runs in the same domain.
 bool OthersRun(const State& state, const GateState& gate) {
   for (const auto& [id, other] : state.gates) {
@@ -97,7 +102,7 @@ void Track(State& state, const GateRequest& request, Time now) {
   gate.klass = ToolClass(state.profile, gate.tool, gate.source);
   gate.replayable = request.replayable;
   gate.attempt = std::max(1, request.attempt);
-  gate.floor = std::max(gate.floor, request.floor);
+  gate.floor = std::max(gate.floor, std::min(request.floor, MostReached(state, gate.domain)));
   gate.oom_ends = std::max(gate.oom_ends, request.oom_kills);
   gate.killed_ends = std::max(gate.killed_ends, request.other_kills);
   gate.front = gate.front || gate.attempt > 1;
@@ -146,6 +151,9 @@ void Track(State& state, const GateEnded& ended, Time now, std::vector<Action>& 
       Update(proc->use, ended.peak, std::max(ended.cpu, proc->use.cpu), now);
     }
   }
+  // What a keeper says is a user's word: nothing has reached more than there is. Without a bound, a
+  // floor that follows what was reached, and the other way round, would grow without end.
+  reached = std::clamp(reached, Bytes{0}, MostReached(state, gate.domain));
   const bool learn = ended.end == GateEnd::kExit && ended.code == 0;
   Forget(state, gate.worker, learn);
   gate.worker = ProcId{};

@@ -279,7 +279,8 @@ Event RandomBuild::RandomEvent() {
       return GateEnded{.gate = gate->first,
                        .end = Chance(80) ? GateEnd::kExit : GateEnd::kKilled,
                        .code = 0,
-                       .peak = MiB(static_cast<int64_t>(Draw(4000))),
+                       .peak = Chance(2) ? Bytes{static_cast<int64_t>(rng_())}
+                                         : MiB(static_cast<int64_t>(Draw(4000))),
                        .cpu = std::chrono::seconds(Draw(60))};
     }
     const GateId gone = gate->first;
@@ -346,14 +347,17 @@ void RandomBuild::Answer(std::span<const Action> actions) {
     } else if (const auto* evict = std::get_if<Evict>(&action)) {
       const auto gate = gates_.find(evict->gate);
       if (gate == gates_.end()) continue;
+      const int64_t reached = procs_[gate->second.worker].bytes;
       procs_.erase(gate->second.worker);
       pending_.push_back(ProcGone{gate->second.worker});
       gate->second.worker = {};
-      pending_.push_back(GateEnded{.gate = evict->gate,
-                                   .end = GateEnd::kEvicted,
-                                   .code = 9,
-                                   .peak = evict->floor,
-                                   .cpu = std::chrono::seconds(1)});
+      // Some keepers lie.
+      pending_.push_back(
+          GateEnded{.gate = evict->gate,
+                    .end = GateEnd::kEvicted,
+                    .code = 9,
+                    .peak = Chance(2) ? Bytes{static_cast<int64_t>(rng_())} : Bytes{reached},
+                    .cpu = std::chrono::seconds(1)});
     } else if (const auto* verdict = std::get_if<Verdict>(&action)) {
       const auto gate = gates_.find(verdict->gate);
       if (gate == gates_.end()) continue;
