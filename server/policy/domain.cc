@@ -5,9 +5,12 @@
 namespace headroom::policy {
 namespace {
 
-// Rates are smoothed over this many seconds: one sample's step (a process that starts, one that
-// ends) is no trend, and a hog must be seen within a second.
+// Rates are smoothed over this many seconds. Of all that is lost, for the brake: one sample's step
+// is no trend, and a fast one must be seen at once. Of what others take, for the plan: slower,
+// since it is extended into the future, and noise must not move tokens; a hog is still seen within
+// 2 s.
 constexpr double kRateSeconds = 0.5;
+constexpr double kForeignRateSeconds = 1.5;
 
 }  // namespace
 
@@ -40,7 +43,8 @@ bool Update(DomainState& domain, const DomainSample& sample, Time now) {
       const double own = static_cast<double>(domain.own_growth.count);
       const double weight = dt / (dt + kRateSeconds);
       domain.fill_rate += weight * (decline / dt - domain.fill_rate);
-      domain.foreign_rate += weight * ((decline - own) / dt - domain.foreign_rate);
+      domain.foreign_rate +=
+          dt / (dt + kForeignRateSeconds) * ((decline - own) / dt - domain.foreign_rate);
       domain.own_growth = Bytes{};
       domain.sampled_at = now;
     }

@@ -74,7 +74,11 @@ void Fill(std::vector<Want*>& wants, Plan& plan, std::map<uint32_t, int>& of_use
       if (want->loose >= want->cap ||
           (want->shared_cores && cores_left <= 0 && want->loose >= want->floor)) {
         want->closed = true;
-        want->why = want->loose >= want->cap ? ReasonCode::kMemoryFits : ReasonCode::kFairShare;
+        if (want->loose < want->cap) {
+          want->why = ReasonCode::kFairShare;
+        } else if (want->why != ReasonCode::kSlowStart) {
+          want->why = ReasonCode::kMemoryFits;
+        }
         continue;
       }
       ++open;
@@ -90,7 +94,7 @@ void Fill(std::vector<Want*>& wants, Plan& plan, std::map<uint32_t, int>& of_use
     if (want.loose < want.floor) {
       grant(want, 1);
       want.strict = want.loose;
-      want.why = ReasonCode::kFloor;
+      if (want.why != ReasonCode::kSlowStart) want.why = ReasonCode::kFloor;
       continue;
     }
     // One lane left: all at once if it fits, else by halves.
@@ -229,7 +233,17 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     LaneState& lane = *want.lane;
     const int implicit = std::max(1, lane.clients);
     const int current = lane.target + implicit;
-    int jobs = std::clamp(current, want.strict, std::max(want.strict, want.loose));
+    // Up only where more than what runs fits with the margin; down to what fits, in no case below
+    // what runs. Jobs that are counted twice for a moment (one seen to start before the other is
+    // seen to end) move nothing.
+    int jobs = current;
+    const int most_strict = std::min(want.strict, want.cap);
+    const int most_loose = std::min(want.loose, want.cap);
+    if (want.strict > want.base && most_strict > current) {
+      jobs = most_strict;
+    } else if (most_loose < current) {
+      jobs = most_loose;
+    }
     bool braking = false;
     bool frozen_here = false;
     int frozen = 0;  // jobs of this lane
