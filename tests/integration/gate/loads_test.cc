@@ -19,7 +19,7 @@ namespace {
 using gate::MessageType;
 using std::chrono::seconds;
 
-const std::string kPreload = HEADROOM_LIB_DIR "/preload/$LIB/libheadroom.so";
+const std::string kPreload = HEADROOM_LIB_DIR "/headroom/preload/$LIB/libheadroom.so";
 
 struct Symbol {
   std::string name;
@@ -130,7 +130,7 @@ TEST_CASE("a musl program") {
 
 #if defined(HEADROOM_GATE_PROBE_32)
 TEST_CASE("a 32-bit program") {
-  CheckIndependent(HEADROOM_LIB_DIR "/preload/32/libheadroom.so");
+  CheckIndependent(HEADROOM_LIB_DIR "/headroom/preload/32/libheadroom.so");
   Lane lane;
   FakeGate gate(lane.path());
   ProgramOptions options =
@@ -170,7 +170,8 @@ TEST_CASE("a program with AddressSanitizer") {
   }
   SECTION("ASAN_OPTIONS of its own: the library's path satisfies the check") {
     options.env["ASAN_OPTIONS"] = "detect_leaks=0";
-    options.env["LD_PRELOAD"] = HEADROOM_LIB_DIR "/preload/libasan.so.first/../$LIB/libheadroom.so";
+    options.env["LD_PRELOAD"] =
+        HEADROOM_LIB_DIR "/headroom/preload/libasan.so.first/../$LIB/libheadroom.so";
     const ProgramResult gated = Run(options);
     CHECK(gated.err.empty());
     CHECK(gated.out == plain.out);
