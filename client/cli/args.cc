@@ -1,0 +1,295 @@
+#include "client/cli/args.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+namespace headroom::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr char kHelp[] =
+    R"(headroom - builds that never run out of memory, as fast as the machine allows
+
+usage: headroom COMMAND [OPTION...]      (headroom COMMAND --help tells more)
+
+  run [OPTION...] [--] CMD...   run a build in a lane of its own; needs no set-up
+  env                           print the environment for builds of this shell
+  status                        memory, tokens, lanes and jobs, now
+  top                           the same, over and over
+  explain                       the daemon's last decisions, each with its reason
+  set                           change a running lane or the daemon
+  reload                        let the daemon read its configuration again
+
+  --help, --version
+
+Most of the time all that is needed is:  headroom run -- make      (ninja, cmake --build, pip, ...)
+
+environment
+  HEADROOM_RUNTIME_DIR   where the daemon's socket is; default: /run/headroom, then
+                         $XDG_RUNTIME_DIR/headroom, then /tmp/headroom-UID
+
+exit codes
+  0 done   1 no daemon answers, or it could not do it   2 wrong usage
+  run: CMD's own (a signal of CMD's ends headroom too); 125 headroom itself failed or was used
+  wrongly, 126 CMD can't be executed, 127 CMD not found
+)";
+
+// What is wrong with the words, without "headroom: ".
+struct Wrong {
+  std::string text;
+};
+
+uint32_t ParseNumber(const std::string& option, const std::string& text, uint32_t least,
+                     uint32_t most) {
+  uint32_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || at != end || number < least || number > most)
+    throw Wrong{absl::StrCat(option, ": '", text, "' is not a number from ", least, " to ", most)};
+  return number;
+}
+
+policy::Size ParseSizeOption(const std::string& option, const std::string& text) {
+  const auto size = policy::ParseSize(text);
+  if (!size)
+    throw Wrong{
+        absl::StrCat(option, ": '", text, "' is not a size; give ",
+                     absl::string_view(policy::kSizeGrammar.data(), policy::kSizeGrammar.size()))};
+  return *size;
+}
+
+// As config.h has it for jobs.max.
+constexpr uint32_t kMostJobs = 4096;
+
+// CLI11 writes a usage line of its own, which can't tell of CMD.
+class Help : public CLI::Formatter {
+ public:
+  explicit Help(std::string usage) : usage_(std::move(usage)) { column_width(22); }
+  // Usage first; CLI11 begins with the description.
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const override {
+    return absl::StrCat("usage: ", usage_, "\n\n", app->get_description(), "\n",
+                        make_groups(app, mode), app->get_footer().empty() ? "" : "\n",
+                        app->get_footer(), app->get_footer().empty() ? "" : "\n");
+  }
+
+ private:
+  std::string usage_;
+};
+
+std::unique_ptr<CLI::App> MakeApp(const std::string& name, const std::string& usage,
+                                  const char* description) {
+  auto app = std::make_unique<CLI::App>(description);
+  app->set_help_flag("--help,-h", "print this");
+  app->allow_windows_style_options(false);
+  app->formatter(std::make_shared<Help>(absl::StrCat("headroom ", name, " ", usage)));
+  return app;
+}
+
+// Throws Finish where help is wanted, Wrong, or what CLI11 finds wrong.
+void Parse(CLI::App& app, Words words) {
+  std::reverse(words.begin(), words.end());
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::CallForHelp&) {
+    throw Finish{app.help(), kSuccess};
+  } catch (const CLI::ExtrasError&) {
+    const std::string extra = app.remaining().empty() ? "" : app.remaining().front();
+    throw Wrong{absl::StrCat(extra.substr(0, 1) == "-" ? "unknown option '" : "did not expect '",
+                             extra, "'")};
+  }
+}
+
+// Where CMD begins among the words of `run`: behind "--", else at the first word that is neither an
+// option nor an option's value.
+size_t FindCommand(const CLI::App& app, const Words& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") return i;
+    if (word.size() < 2 || word[0] != '-') return i;
+    const CLI::Option* option = app.get_option_no_throw(word);
+    if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+  }
+  return words.size();
+}
+
+Arguments ParseRun(const Words& words) {
+  const auto app = MakeApp(
+      "run", "[OPTION...] [--] CMD [ARGUMENT...]",
+      "Runs CMD, a build, in a lane of its own: its jobs follow the memory that is there, and its\n"
+      "compilers wait until theirs is. A daemon that runs is used; else a private one is started.");
+  RunOptions options;
+  std::string jobs, reserve, spoiled;
+  bool no_gate = false;
+  app->add_option("--jobs", jobs, "most jobs at once; default: the cores; may be more than them")
+      ->option_text("N");
+  app->add_option("--reserve", reserve,
+                  "memory that is never planned with: a number with K, M, G (1024) or %")
+      ->option_text("SIZE");
+  app->add_flag("--no-gate", no_gate, "hold no compilers at their start: only tokens");
+  app->add_option("--trace", options.trace_file,
+                  "save the daemon's trace to FILE (0600) at the end")
+      ->option_text("FILE");
+  app->add_flag("--test-no-prediction", options.without_prediction)->group("");
+  app->add_option("--test-spoiled-peak", spoiled)->group("");
+  app->footer(
+      "CMD keeps its terminal, its signals and its exit code. Headroom's own lines go to stderr "
+      "and\n"
+      "begin with 'headroom: '. Exit codes: CMD's; 125, 126, 127 as env(1) has them.");
+
+  const size_t at = FindCommand(*app, words);
+  Parse(*app, Words(words.begin(), words.begin() + static_cast<ptrdiff_t>(at)));
+  const size_t begin = at < words.size() && words[at] == "--" ? at + 1 : at;
+  options.command.assign(words.begin() + static_cast<ptrdiff_t>(begin), words.end());
+  if (options.command.empty())
+    throw Wrong{"what is to be run? headroom run [OPTION...] [--] CMD..."};
+  options.gate = !no_gate;
+  if (app->count("--jobs") > 0) options.jobs = ParseNumber("--jobs", jobs, 1, kMostJobs);
+  if (app->count("--reserve") > 0) options.reserve = ParseSizeOption("--reserve", reserve);
+  if (app->count("--trace") > 0 && options.trace_file.empty())
+    throw Wrong{"--trace: '' is no file name"};
+  if (app->count("--test-spoiled-peak") > 0) {
+    const auto size = ParseSizeOption("--test-spoiled-peak", spoiled);
+    const auto* bytes = std::get_if<policy::Bytes>(&size);
+    if (bytes == nullptr) throw Wrong{"--test-spoiled-peak: a percentage of what?"};
+    options.spoiled_peak = static_cast<uint64_t>(bytes->count);
+  }
+  return options;
+}
+
+Arguments ParseEnv(const Words& words) {
+  const auto app = MakeApp(
+      "env", "[OPTION...]",
+      "Prints the environment that makes builds of this user share a lane of the running daemon:\n"
+      "  eval \"$(headroom env)\"                        in sh, bash, zsh\n"
+      "  headroom env --format fish | source           in fish\n"
+      "  headroom env --format systemd > FILE          for EnvironmentFile=, environment.d");
+  EnvOptions options;
+  std::string format = "sh";
+  bool no_gate = false;
+  app->add_option("--format", format, "sh (default), fish or systemd")->option_text("FORMAT");
+  app->add_flag("--unset", options.unset, "print what takes it back; asks no daemon");
+  app->add_flag("--no-gate", no_gate, "hold no compilers at their start: only tokens");
+  Parse(*app, words);
+  options.gate = !no_gate;
+  const std::map<std::string, ShellFormat> formats = {
+      {"sh", ShellFormat::kSh}, {"fish", ShellFormat::kFish}, {"systemd", ShellFormat::kSystemd}};
+  const auto found = formats.find(format);
+  if (found == formats.end())
+    throw Wrong{absl::StrCat("--format: '", format, "' is not one of sh, fish, systemd")};
+  options.format = found->second;
+  return options;
+}
+
+Arguments ParseStatus(const Words& words, bool top) {
+  const auto app =
+      top ? MakeApp("top", "[OPTION...]", "Shows memory, tokens, lanes and jobs until ^C.")
+          : MakeApp("status", "[OPTION...]", "Shows memory, tokens, lanes and jobs.");
+  StatusOptions options;
+  options.watch = options.full_screen = top;
+  std::string interval;
+  if (!top) {
+    app->add_flag("--json", options.json,
+                  "as JSON, sizes in bytes; with --watch one document a line");
+    app->add_flag("--watch", options.watch, "again and again, until ^C");
+  }
+  app->add_option("--interval", interval, "milliseconds between two looks; default 1000")
+      ->option_text("MS");
+  Parse(*app, words);
+  if (app->count("--interval") > 0)
+    options.interval_ms = ParseNumber("--interval", interval, 100, 3'600'000);
+  return options;
+}
+
+Arguments ParseExplain(const Words& words) {
+  const auto app =
+      MakeApp("explain", "[OPTION...]",
+              "Tells the daemon's last decisions, oldest first, each with what led to it.");
+  ExplainOptions options;
+  std::string last;
+  app->add_option("--last", last, "how many; default 20")->option_text("N");
+  app->add_option("--lane", options.lane, "of this lane only: its number or name, see status")
+      ->option_text("LANE");
+  app->add_flag("--json", options.json, "as JSON, one decision a line");
+  Parse(*app, words);
+  if (app->count("--last") > 0) options.last = ParseNumber("--last", last, 1, 100'000);
+  return options;
+}
+
+Arguments ParseSet(const Words& words) {
+  const auto app = MakeApp("set", "[OPTION...]",
+                           "Changes a running lane, or the whole daemon (its owner only).");
+  SetOptions options;
+  std::string jobs, reserve;
+  app->add_option("--lane", options.lane,
+                  "the lane: its number or name, see status; default: the daemon")
+      ->option_text("LANE");
+  app->add_option("--jobs", jobs, "most jobs at once; 0: back to the default")->option_text("N");
+  app->add_option("--reserve", reserve,
+                  "memory that is never planned with: a number with K, M, G (1024) or %")
+      ->option_text("SIZE");
+  Parse(*app, words);
+  if (app->count("--jobs") > 0) options.jobs = ParseNumber("--jobs", jobs, 0, kMostJobs);
+  if (app->count("--reserve") > 0) options.reserve = ParseSizeOption("--reserve", reserve);
+  if (!options.jobs && !options.reserve) throw Wrong{"what is to be set? give --jobs or --reserve"};
+  return options;
+}
+
+Arguments ParseReload(const Words& words) {
+  const auto app = MakeApp("reload", "", "Lets the daemon read its configuration file again.");
+  Parse(*app, words);
+  return ReloadOptions{};
+}
+
+}  // namespace
+
+Arguments ParseArguments(const Words& words) {
+  if (words.empty())
+    return Finish{absl::StrCat("headroom: a command is missing\n\n", kHelp), kUsageError};
+  const std::string& name = words.front();
+  if (name == "--help" || name == "-h" || name == "help") return Finish{kHelp, kSuccess};
+  if (name == "--version") return Finish{"headroom " HEADROOM_VERSION "\n", kSuccess};
+
+  static const std::map<std::string, std::function<Arguments(const Words&)>> kCommands = {
+      {"run", ParseRun},
+      {"env", ParseEnv},
+      {"status", [](const Words& rest) { return ParseStatus(rest, false); }},
+      {"top", [](const Words& rest) { return ParseStatus(rest, true); }},
+      {"explain", ParseExplain},
+      {"set", ParseSet},
+      {"reload", ParseReload},
+  };
+  const auto command = kCommands.find(name);
+  if (command == kCommands.end())
+    return Finish{absl::StrCat("headroom: '", name,
+                               "' is not a command; headroom --help lists them. To run a build: "
+                               "headroom run -- ",
+                               name, "\n"),
+                  kUsageError};
+  const int usage_code = name == "run" ? kExitRunFailed : kUsageError;
+  const auto wrong = [&](const std::string& text) {
+    return Finish{absl::StrCat("headroom ", name, ": ", text, "; see headroom ", name, " --help\n"),
+                  usage_code};
+  };
+  try {
+    return command->second(Words(words.begin() + 1, words.end()));
+  } catch (const Finish& help) {
+    return help;
+  } catch (const CLI::Error& error) {
+    return wrong(error.what());
+  } catch (const Wrong& fault) {
+    return wrong(fault.text);
+  }
+}
+
+}  // namespace headroom::cli

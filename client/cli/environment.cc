@@ -1,0 +1,186 @@
+#include "client/cli/environment.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace headroom::cli {
+namespace {
+
+// Variables that PlanExport saves, and under which name.
+struct Saved {
+  const char* name;
+  const char* saved;
+};
+constexpr std::array<Saved, 4> kSaved = {{
+    {"MAKEFLAGS", "HEADROOM_SAVED_MAKEFLAGS"},
+    {"MFLAGS", "HEADROOM_SAVED_MFLAGS"},
+    {"CARGO_MAKEFLAGS", "HEADROOM_SAVED_CARGO_MAKEFLAGS"},
+    {"LD_PRELOAD", "HEADROOM_SAVED_LD_PRELOAD"},
+}};
+constexpr std::array<const char*, 3> kOwn = {"HEADROOM_LANE", "HEADROOM_CORES", "HEADROOM_GATE"};
+
+std::string Get(const Environment& base, const std::string& name) {
+  const auto found = base.find(name);
+  return found == base.end() ? "" : found->second;
+}
+
+// Whether a HEADROOM_LANE that is set there names the jobserver of these flags.
+bool IsOurs(const Environment& base, const std::string& jobserver) {
+  const std::string lane = Get(base, "HEADROOM_LANE");
+  return !lane.empty() && jobserver == absl::StrCat("fifo:", lane, "/fifo");
+}
+
+// LD_PRELOAD is separated by colons or blanks (ld.so(8)).
+bool HasPreload(const std::string& list, const std::string& library) {
+  size_t at = 0;
+  while (at <= list.size()) {
+    const size_t end = std::min(list.find_first_of(": ", at), list.size());
+    if (list.substr(at, end - at) == library) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+Environment ReadEnvironment(char** environ) {
+  Environment result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const char* equals = std::strchr(*entry, '=');
+    // The first of two entries with one name is the one that getenv(3) finds.
+    if (equals != nullptr && equals != *entry)
+      result.emplace(std::string(*entry, static_cast<size_t>(equals - *entry)), equals + 1);
+  }
+  return result;
+}
+
+std::optional<int> CapFromEnvironment(const Environment& base) {
+  std::optional<int> cap;
+  for (const char* name : {"MAKEFLAGS", "GNUMAKEFLAGS"}) {
+    const Makeflags flags = ParseMakeflags(Get(base, name));
+    // Beside a jobserver the number is that jobserver's size, nobody's wish.
+    if (flags.jobserver || !flags.jobs || !flags.jobs->count) continue;
+    cap = std::min(cap.value_or(*flags.jobs->count), *flags.jobs->count);
+  }
+  return cap;
+}
+
+LaneEnvironment PlanEnvironment(const Environment& base, const LaneFacts& lane) {
+  LaneEnvironment plan;
+  const auto set = [&](const std::string& name, const std::string& value) {
+    plan.changes.push_back({name, value});
+  };
+  const std::string fifo = absl::StrCat(lane.dir, "/fifo");
+  const Makeflags outer = ParseMakeflags(Get(base, "MAKEFLAGS"));
+  if (outer.jobserver && !IsOurs(base, *outer.jobserver)) {
+    plan.notes.push_back(absl::StrCat(
+        "MAKEFLAGS names another jobserver (", *outer.jobserver,
+        "); this build takes its jobs from Headroom instead, and leaves that one's tokens alone"));
+  }
+
+  const std::string words = JobserverWords(lane.style, lane.cores, fifo, lane.fd);
+  const std::string makeflags = FormatMakeflags(outer, words);
+  if (!makeflags.empty()) {
+    set("MAKEFLAGS", makeflags);
+  } else if (base.contains("MAKEFLAGS")) {
+    plan.changes.push_back({"MAKEFLAGS", std::nullopt});
+  }
+  // make's older variable, which cargo reads too. It would lead back to the other jobserver.
+  if (base.contains("MFLAGS") && ParseMakeflags(Get(base, "MFLAGS")).jobserver)
+    plan.changes.push_back({"MFLAGS", std::nullopt});
+  // Always by path: cargo can take it, and one that can't makes its own jobserver, as it would
+  // have done with descriptors that somebody closed on the way.
+  set("CARGO_MAKEFLAGS", JobserverWords(JobserverStyle::kFifo, lane.cores, fifo, -1));
+  set("HEADROOM_LANE", lane.dir);
+  set("HEADROOM_CORES", std::to_string(lane.cores));
+  if (!lane.gate) set("HEADROOM_GATE", "0");
+
+  if (!lane.preload.empty()) {
+    const std::string before = Get(base, "LD_PRELOAD");
+    if (lane.preload.find_first_of(": ") != std::string::npos) {
+      plan.notes.push_back(absl::StrCat("LD_PRELOAD can't hold the path ", lane.preload,
+                                        " (it has a blank or a colon): the build runs without the "
+                                        "gate; install Headroom elsewhere"));
+    } else if (before.empty()) {
+      set("LD_PRELOAD", lane.preload);
+    } else if (!HasPreload(before, lane.preload)) {
+      // Behind what is there: libraries such as ASan's insist on being the first.
+      set("LD_PRELOAD", absl::StrCat(before, ":", lane.preload));
+    }
+  }
+  return plan;
+}
+
+LaneEnvironment PlanExport(const Environment& base, const LaneFacts& lane) {
+  const Environment clean = Apply(base, UndoEnvironment(base));
+  LaneEnvironment plan = PlanEnvironment(clean, lane);
+  std::vector<Change> saves;
+  for (const Saved& entry : kSaved) {
+    const auto before = clean.find(entry.name);
+    const bool changes = std::any_of(plan.changes.begin(), plan.changes.end(),
+                                     [&](const Change& c) { return c.name == entry.name; });
+    // Saved also where it stays as it is: so that to undo never has to guess whose it was.
+    if (before != clean.end()) {
+      saves.push_back({entry.saved, before->second});
+    } else if (base.contains(entry.saved)) {
+      saves.push_back({entry.saved, std::nullopt});
+    }
+    // What an earlier export set and this one doesn't.
+    if (!changes) {
+      const auto now = base.find(entry.name);
+      const bool same = now == base.end() ? before == clean.end()
+                                          : before != clean.end() && now->second == before->second;
+      if (same) continue;
+      std::optional<std::string> value;
+      if (before != clean.end()) value = before->second;
+      plan.changes.push_back({entry.name, value});
+    }
+  }
+  const bool says_gate = std::any_of(plan.changes.begin(), plan.changes.end(),
+                                     [](const Change& c) { return c.name == "HEADROOM_GATE"; });
+  if (!says_gate && base.contains("HEADROOM_GATE") && !clean.contains("HEADROOM_GATE"))
+    saves.push_back({"HEADROOM_GATE", std::nullopt});
+  plan.changes.insert(plan.changes.begin(), saves.begin(), saves.end());
+  return plan;
+}
+
+std::vector<Change> UndoEnvironment(const Environment& base) {
+  std::vector<Change> changes;
+  if (!base.contains("HEADROOM_LANE")) return changes;
+  const std::string lane = Get(base, "HEADROOM_LANE");
+  for (const Saved& entry : kSaved) {
+    if (const auto saved = base.find(entry.saved); saved != base.end()) {
+      changes.push_back({entry.name, saved->second});
+      changes.push_back({entry.saved, std::nullopt});
+      continue;
+    }
+    const auto now = base.find(entry.name);
+    if (now == base.end()) continue;
+    const std::string name = entry.name;
+    // Nothing was there before; what is there now goes if it is what we put there.
+    const bool ours = name == "LD_PRELOAD"
+                          ? now->second.find("/libheadroom.so") != std::string::npos &&
+                                now->second.find_first_of(": ") == std::string::npos
+                          : now->second.find(lane + "/fifo") != std::string::npos;
+    if (ours) changes.push_back({name, std::nullopt});
+  }
+  for (const char* name : kOwn)
+    if (base.contains(name)) changes.push_back({name, std::nullopt});
+  return changes;
+}
+
+Environment Apply(Environment base, const std::vector<Change>& changes) {
+  for (const Change& change : changes) {
+    if (change.value) {
+      base[change.name] = *change.value;
+    } else {
+      base.erase(change.name);
+    }
+  }
+  return base;
+}
+
+}  // namespace headroom::cli
