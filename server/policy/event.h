@@ -70,6 +70,8 @@ enum class LaneKind : uint8_t {
   kShared,  // of all builds of one user that exported MAKEFLAGS
 };
 
+// For a lane that is open already: domain, cores, cap, reserve and gate have changed; its books and
+// all that was learned of it stay.
 struct LaneOpened {
   LaneId id = LaneId::kNone;
   LaneKind kind = LaneKind::kOwn;
@@ -131,7 +133,8 @@ struct TokensMoved {
 
 // --- Jobs and processes -------------------------------------------------------------------------
 
-// A process under a client that is a whole command of the build tool.
+// A process under a client that is a whole command of the build tool. Sent again when more is known
+// of it: a shell, say, has started its compiler.
 struct JobSeen {
   ProcId job;
   LaneId lane = LaneId::kNone;

@@ -58,6 +58,18 @@ class Stepper {
   }
   void operator()(const LaneOpened& e) {
     if (e.id == LaneId::kNone) return;
+    if (const auto there = state_.lanes.find(e.id); there != state_.lanes.end()) {
+      LaneState& known = there->second;
+      known.domain = e.domain;
+      known.cores = std::max(1, e.cores);
+      known.jobs_cap.reset();
+      if (e.jobs_cap) known.jobs_cap = std::max(1, *e.jobs_cap);
+      known.reserve_bytes = e.reserve.bytes;
+      known.reserve_share = e.reserve.share;
+      known.gated = e.gated;
+      Decide();
+      return;
+    }
     LaneState lane;
     lane.id = e.id;
     lane.kind = e.kind;

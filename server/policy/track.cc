@@ -49,6 +49,17 @@ void Attach(JobState& job, ProcState& proc) {
                                              : proc.tool != "cpp" && proc.tool != "as");
 }
 
+void CountStart(std::vector<HintState>& hints, const std::string& driver, int fan_out, int more) {
+  const auto hint = std::find_if(hints.begin(), hints.end(), [&](const HintState& h) {
+    return h.driver == driver && h.fan_out == fan_out;
+  });
+  if (hint != hints.end()) {
+    hint->started = std::max(0, hint->started + more);
+  } else if (more > 0 && hints.size() < 64) {
+    hints.push_back(HintState{driver, fan_out, 0, more});
+  }
+}
+
 }  // namespace
 
 ProcState* FindProc(State& state, ProcId proc) {
@@ -75,7 +86,17 @@ void Track(State& state, const JobSeen& seen, Time now) {
   const auto lane = state.lanes.find(seen.lane);
   if (!seen.job || lane == state.lanes.end()) return;
   const auto it = LowerBoundJob(state.jobs, seen.job);
-  if (it != state.jobs.end() && it->job == seen.job) return;
+  if (it != state.jobs.end() && it->job == seen.job) {
+    const int fan_out = std::max(1, seen.fan_out);
+    if (it->driver == seen.driver && it->fan_out == fan_out) return;
+    CountStart(lane->second.hints, it->driver, it->fan_out, -1);
+    CountStart(lane->second.hints, seen.driver, fan_out, 1);
+    it->driver = seen.driver;
+    it->source = seen.source;
+    it->fan_out = fan_out;
+    it->klass = JobClass(state.profile, seen.driver, fan_out, seen.source);
+    return;
+  }
   JobState job;
   job.job = seen.job;
   job.lane = seen.lane;
@@ -86,15 +107,7 @@ void Track(State& state, const JobSeen& seen, Time now) {
   job.klass = JobClass(state.profile, seen.driver, job.fan_out, seen.source);
   job.use.since = now;
   lane->second.jobs_seen += 1;
-  std::vector<HintState>& hints = lane->second.hints;
-  const auto hint = std::find_if(hints.begin(), hints.end(), [&](const HintState& h) {
-    return h.driver == seen.driver && h.fan_out == job.fan_out;
-  });
-  if (hint != hints.end()) {
-    hint->started += 1;
-  } else if (hints.size() < 64) {
-    hints.push_back(HintState{seen.driver, job.fan_out, 0, 1});
-  }
+  CountStart(lane->second.hints, seen.driver, job.fan_out, 1);
   const bool gated = lane->second.gated;
   for (ProcState& proc : state.procs) {
     if (proc.job == seen.job && !gated && proc.gate == GateId::kNone) Attach(job, proc);
