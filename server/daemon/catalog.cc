@@ -1,5 +1,7 @@
 #include "server/daemon/catalog.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -67,6 +69,7 @@ std::vector<KnownProcess> Catalog::Refresh(Time now, const std::set<ProcId>& mem
   std::vector<KnownProcess> gone;
   const absl::StatusOr<std::vector<pid_t>> pids = sys::ListPids(roots_);
   if (!pids.ok()) return gone;
+  const pid_t self = getpid();
   auto known = processes_.begin();
   const auto drop = [&](std::map<pid_t, KnownProcess>::iterator at) {
     gone.push_back(std::move(at->second));
@@ -107,7 +110,8 @@ std::vector<KnownProcess> Catalog::Refresh(Time now, const std::set<ProcId>& mem
     }
     if (fresh) {
       std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, pid);
-      if (!info) continue;
+      // The daemon and its helper are no part of a build, even where `run` or a test started it.
+      if (!info || pid == self || info->ppid == self) continue;
       KnownProcess process;
       process.id = {pid, info->id.start_ticks};
       process.ppid = info->ppid;

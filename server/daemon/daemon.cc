@@ -742,7 +742,10 @@ void Daemon::WaitForSignals() {
 }
 
 void Daemon::Housekeep() {
-  housekeeping_.expires_after(observer_.idle() ? seconds(5) : kHousekeeping);
+  // A private one never idles for long: it ends.
+  housekeeping_.expires_after(options_.private_daemon ? milliseconds(kHousekeeping) / 4
+                              : observer_.idle()      ? milliseconds(kHousekeeping) * 5
+                                                      : milliseconds(kHousekeeping));
   housekeeping_.async_wait([this](boost::system::error_code error) {
     if (error || ending_) return;
     if (recorder_ != nullptr) recorder_->Flush();

@@ -272,9 +272,8 @@ void Observer::Derive() {
 
 std::vector<pid_t> Observer::Openers(const sys::Fifo& fifo, uint32_t uid) const {
   std::vector<pid_t> pids;
-  const pid_t self = getpid();
   for (const auto& [pid, process] : catalog_.processes()) {
-    if (pid == self || process.dead || process.ppid == self) continue;
+    if (process.dead) continue;
     if (process.uid == uid || process.uid == 0) pids.push_back(pid);
   }
   return sys::FindOpeners(roots_, fifo.id(), pids).pids;
@@ -291,8 +290,12 @@ void Observer::FindTokenTakers(const std::map<LaneId, int>& idle, Time now) {
     entry.opened.reset();
     const int out = host_.Out(id, idle.at(id));
     const bool alone = entry.tree.clients.empty();
-    if (out <= entry.tree.explained || (out <= 0 && !alone)) continue;
-    if (now - entry.openers_at < (alone ? kOpenersGoneEvery : kOpenersEvery)) continue;
+    const bool just_gone = alone && entry.figures.clients > 0;
+    if (out <= 0 || out <= entry.tree.explained) continue;
+    // The next client may start at once, and finds only what is there by then.
+    if (!just_gone && now - entry.openers_at < (alone ? kOpenersGoneEvery : kOpenersEvery)) {
+      continue;
+    }
     entry.openers_at = now;
     std::vector<pid_t> candidates;
     for (const ProcId& member : entry.tree.members) {
@@ -499,6 +502,7 @@ void Observer::ReadHints(LaneEntry& entry, const KnownProcess& client) {
 void Observer::FollowClients() {
   std::set<ProcId> there;
   for (auto& [id, entry] : lanes_) {
+    std::erase_if(entry.hints, [&](const auto& hint) { return !clients_.contains(hint.first); });
     for (const std::vector<ProcId>* list : {&entry.tree.clients, &entry.tree.nested}) {
       for (const ProcId& proc : *list) {
         there.insert(proc);

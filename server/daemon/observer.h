@@ -140,6 +140,7 @@ class Observer {
     policy::Time domain_at{};
     policy::Time openers_at{};  // the last look at who has the fifo open
     std::optional<bool> opened;
+    std::map<policy::ProcId, std::vector<policy::LaneHint::Edges>> hints;  // by live client
     std::unique_ptr<sys::FifoWatch> watch;
     std::unique_ptr<boost::asio::posix::stream_descriptor> watch_descriptor;
   };
