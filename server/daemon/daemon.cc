@@ -376,6 +376,7 @@ void Daemon::Do(const policy::Mint& action) {
   const absl::StatusOr<int64_t> put = lane->folder.fifo().Put(action.count);
   if (!put.ok()) spdlog::error("{}", Str(put.status()));
   const int count = static_cast<int>(put.value_or(0));
+  lane->moved += count;
   if (count != action.count) lane->folder.WriteMinted(minted + count).IgnoreError();
   core_.Feed(policy::TokensMoved{action.lane, count, 0,
                                  static_cast<int>(lane->folder.fifo().Idle().value_or(0))});
@@ -386,6 +387,7 @@ void Daemon::Do(const policy::Collect& action) {
   if (lane == nullptr) return;
   lane->last_reason = action.reason.code;
   const int64_t collected = collector_->SetDebt(static_cast<uint64_t>(action.lane), action.debt);
+  lane->moved -= collected;
   if (collected > 0) {
     const int minted = core_.state().lanes.at(action.lane).minted;
     lane->folder.WriteMinted(std::max(0, minted - static_cast<int>(collected))).IgnoreError();
@@ -410,14 +412,18 @@ void Daemon::WaitForTokens() {
 }
 
 void Daemon::TakeTokens() {
-  for (auto& [id, lane] : lanes_) {
-    const int64_t count = collector_->TakeCollected(static_cast<uint64_t>(id));
-    if (count <= 0) continue;
-    const int minted = core_.state().lanes.at(id).minted;
-    lane.folder.WriteMinted(std::max(0, minted - static_cast<int>(count))).IgnoreError();
-    core_.Feed(policy::TokensMoved{id, 0, static_cast<int>(count),
-                                   static_cast<int>(lane.folder.fifo().Idle().value_or(0))});
-  }
+  for (auto& [id, lane] : lanes_) TakeTokens(lane);
+}
+
+bool Daemon::TakeTokens(Lane& lane) {
+  const int64_t count = collector_->TakeCollected(static_cast<uint64_t>(lane.id));
+  if (count <= 0) return false;
+  lane.moved -= count;
+  const int minted = core_.state().lanes.at(lane.id).minted;
+  lane.folder.WriteMinted(std::max(0, minted - static_cast<int>(count))).IgnoreError();
+  core_.Feed(policy::TokensMoved{lane.id, 0, static_cast<int>(count),
+                                 static_cast<int>(lane.folder.fifo().Idle().value_or(0))});
+  return true;
 }
 
 void Daemon::Do(const policy::Freeze& action) {
@@ -484,6 +490,25 @@ Time Daemon::Now() {
 
 bool Daemon::IsFrozen(const ProcId& proc) {
   return thawer_.held().contains(proc);
+}
+
+int Daemon::ReadIdle(LaneId id) {
+  Lane* lane = Find(id);
+  if (lane == nullptr) return 0;
+  int idle = 0;
+  // The collector's threads take tokens at any time: one that is out of the fifo but not yet in the
+  // books would look like a client's.
+  for (int i = 0; i < 4; ++i) {
+    TakeTokens(*lane);
+    idle = static_cast<int>(lane->folder.fifo().Idle().value_or(0));
+    if (!TakeTokens(*lane)) break;
+  }
+  return idle;
+}
+
+int64_t Daemon::Moved(LaneId id) {
+  const Lane* lane = Find(id);
+  return lane == nullptr ? 0 : lane->moved;
 }
 
 int Daemon::Out(LaneId lane, int idle) {

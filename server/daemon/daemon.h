@@ -88,6 +88,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
     LaneAccount account;
     std::optional<policy::ReasonCode> last_reason;
     std::optional<uint64_t> oom_kills_seen;
+    int64_t moved = 0;   // tokens put in less those taken out
     int gone_scans = 0;  // scans in a row without a process of its build
   };
 
@@ -104,6 +105,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
   void EndIfDone();
   void WaitForTokens();
   void TakeTokens();
+  bool TakeTokens(Lane& lane);
   void WaitForSignals();
   absl::Status Reload();
   void Housekeep();
@@ -130,6 +132,8 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
   void Emit(policy::Event event) override;
   policy::Time Now() override;
   bool IsFrozen(const policy::ProcId& proc) override;
+  int ReadIdle(policy::LaneId lane) override;
+  int64_t Moved(policy::LaneId lane) override;
   int Out(policy::LaneId lane, int idle) override;
   void OnDomain(policy::LaneId lane, policy::DomainId domain) override;
   void OnEnded(const EndedTool& tool) override;

@@ -217,7 +217,7 @@ void Observer::Fast(Time now) {
   for (auto& [id, entry] : lanes_) {
     policy::LaneSample lane;
     lane.id = id;
-    lane.idle = static_cast<int>(entry.lane.fifo->Idle().value_or(0));
+    lane.idle = host_.ReadIdle(id);
     lane.clients = entry.figures.clients;
     sample.lanes.push_back(lane);
   }
@@ -283,12 +283,17 @@ bool Observer::IsOpen(const sys::Fifo& fifo, uint32_t uid) const {
   return !Openers(fifo, uid).empty();
 }
 
+// The events of a scan may make the policy mint or collect before its sample is told.
+int Observer::IdleOf(const LaneEntry& entry) const {
+  return entry.idle + static_cast<int>(host_.Moved(entry.lane.id) - entry.moved);
+}
+
 // Only where the books don't add up: who has the fifo open costs some 15 us a process to find out.
-void Observer::FindTokenTakers(const std::map<LaneId, int>& idle, Time now) {
+void Observer::FindTokenTakers(Time now) {
   bool changed = false;
   for (auto& [id, entry] : lanes_) {
     entry.opened.reset();
-    const int out = host_.Out(id, idle.at(id));
+    const int out = host_.Out(id, IdleOf(entry));
     const bool alone = entry.tree.clients.empty();
     const bool just_gone = alone && entry.figures.clients > 0;
     if (out <= 0 || out <= entry.tree.explained) continue;
@@ -556,14 +561,14 @@ void Observer::Count() {
 void Observer::Scan(Time now) {
   look_posted_ = false;
   // Before the processes: a token that is taken in between is then not mistaken for a lost one.
-  std::map<LaneId, int> idle;
-  for (const auto& [id, entry] : lanes_) {
-    idle[id] = static_cast<int>(entry.lane.fifo->Idle().value_or(0));
+  for (auto& [id, entry] : lanes_) {
+    entry.idle = host_.ReadIdle(id);
+    entry.moved = host_.Moved(id);
   }
   const std::vector<KnownProcess> gone = catalog_.Refresh(now, members_);
   TellGone(gone, now);
   Derive();
-  FindTokenTakers(idle, now);
+  FindTokenTakers(now);
   FollowDomains(now);
   TellJobs();
   TellProcs(now);
@@ -586,13 +591,13 @@ void Observer::Scan(Time now) {
   for (auto& [id, entry] : lanes_) {
     policy::LaneSample lane;
     lane.id = id;
-    lane.idle = idle.at(id);
+    lane.idle = IdleOf(entry);
     lane.clients = entry.figures.clients;
     lane.explained = entry.tree.explained;
     lane.opened = entry.opened;
     sample.lanes.push_back(lane);
     busy = busy || entry.lane.kind == policy::LaneKind::kOwn || entry.figures.clients > 0 ||
-           entry.figures.running_tools > 0 || host_.Out(id, idle.at(id)) > 0;
+           entry.figures.running_tools > 0 || host_.Out(id, IdleOf(entry)) > 0;
   }
   host_.Emit(std::move(sample));
   host_.OnScanned();

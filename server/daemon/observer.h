@@ -67,6 +67,10 @@ class ObserverHost {
   virtual void Emit(policy::Event event) = 0;
   virtual policy::Time Now() = 0;
   virtual bool IsFrozen(const policy::ProcId& proc) = 0;
+  // What lies in the lane's fifo now, with all that was moved up to now in the books.
+  virtual int ReadIdle(policy::LaneId lane) = 0;
+  // Tokens that the daemon has put in, less those it took out, since the lane was opened.
+  virtual int64_t Moved(policy::LaneId lane) = 0;
   // Tokens held by clients, as the policy's ledger has it but with this many in the fifo.
   virtual int Out(policy::LaneId lane, int idle) = 0;
   // The lane's clients live in another domain than before.
@@ -138,6 +142,8 @@ class Observer {
     std::vector<policy::ProcId> domain_of;  // whose domain it is
     policy::DomainId domain = policy::DomainId::kNone;
     policy::Time domain_at{};
+    int idle = 0;               // as read when the scan began, and
+    int64_t moved = 0;          // what had been moved by then
     policy::Time openers_at{};  // the last look at who has the fifo open
     std::optional<bool> opened;
     std::map<policy::ProcId, std::vector<policy::LaneHint::Edges>> hints;  // by live client
@@ -160,7 +166,8 @@ class Observer {
   void Fast(policy::Time now);
   void Scan(policy::Time now);
   void Derive();
-  void FindTokenTakers(const std::map<policy::LaneId, int>& idle, policy::Time now);
+  void FindTokenTakers(policy::Time now);
+  int IdleOf(const LaneEntry& entry) const;
   void TellGone(const std::vector<KnownProcess>& gone, policy::Time now);
   void TellJobs();
   void TellProcs(policy::Time now);
