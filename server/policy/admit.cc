@@ -73,7 +73,7 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
   for (size_t i = 0; i < state.procs.size(); ++i) {
     const ProcState& proc = state.procs[i];
     if (proc.in_job) continue;
-    Unit unit;
+    Unit& unit = units_.emplace_back();
     unit.index = i;
     unit.lane = proc.lane;
     unit.domain = position(proc.domain);
@@ -86,14 +86,14 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
       const auto gate = state.gates.find(proc.gate);
       if (gate != state.gates.end()) floor = gate->second.floor;
     }
-    unit.forecast = predictor_.Of(proc.use, proc.klass, floor, proc.frozen);
-    AddUnit(std::move(unit));
+    unit.forecast = predictor_.OfProc(i, floor, proc.frozen);
+    AddUnit(unit);
   }
   for (size_t i = 0; i < state.jobs.size(); ++i) {
     const JobState& job = state.jobs[i];
     const auto lane = state.lanes.find(job.lane);
     if (lane == state.lanes.end() || lane->second.gated) continue;
-    Unit unit;
+    Unit& unit = units_.emplace_back();
     unit.job = true;
     unit.index = i;
     unit.lane = job.lane;
@@ -102,9 +102,9 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
     unit.since = job.use.since;
     unit.now = job.use.anon;
     unit.frozen = job.frozen;
-    unit.forecast = predictor_.Of(job.use, job.klass, Bytes{}, job.frozen, job.main_seen);
+    unit.forecast = predictor_.OfJob(i, job.frozen);
     if (!job.frozen) Blur(unit.forecast, Learned(unit.slot));
-    AddUnit(std::move(unit));
+    AddUnit(unit);
   }
   Spread();
 }
@@ -141,10 +141,10 @@ void Plan::Account(Domain& domain, const Unit& unit, double sign) {
   domain.units += sign > 0 ? 1 : -1;
 }
 
-void Plan::AddUnit(Unit unit) {
+void Plan::AddUnit(const Unit& unit) {
+  any_frozen_ = any_frozen_ || unit.frozen;
   if (unit.domain >= 0 && !unit.frozen)
     Account(domains_[static_cast<size_t>(unit.domain)], unit, 1);
-  units_.push_back(std::move(unit));
 }
 
 // Sums of a domain are part of those above it; errors of a class are partly its parent's.
@@ -309,17 +309,16 @@ void Plan::Freeze(size_t index) {
     Account(domains_[static_cast<size_t>(at)], unit, -1);
   }
   unit.frozen = true;
+  any_frozen_ = true;
 }
 
 void Plan::Thaw(size_t index) {
   Unit& unit = units_[index];
   if (unit.job) {
-    const JobState& job = state_.jobs[unit.index];
-    unit.forecast = predictor_.Of(job.use, job.klass, Bytes{}, false, job.main_seen);
+    unit.forecast = predictor_.OfJob(unit.index, false);
     Blur(unit.forecast, Learned(unit.slot));
   } else {
-    const ProcState& proc = state_.procs[unit.index];
-    unit.forecast = predictor_.Of(proc.use, proc.klass, Bytes{}, false);
+    unit.forecast = predictor_.OfProc(unit.index, Bytes{}, false);
   }
   for (int at = unit.domain; at >= 0; at = domains_[static_cast<size_t>(at)].parent) {
     Account(domains_[static_cast<size_t>(at)], unit, 1);

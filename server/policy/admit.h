@@ -66,6 +66,7 @@ class Plan {
 
   const Predictor& predictor() const { return predictor_; }
   const std::vector<Unit>& units() const { return units_; }
+  bool any_frozen() const { return any_frozen_; }  // when the plan was made, or since
   const std::vector<Domain>& domains() const { return domains_; }
   int DomainOf(DomainId id) const;  // position; -1: nothing is known
 
@@ -93,7 +94,7 @@ class Plan {
   void Thaw(size_t unit);
 
  private:
-  void AddUnit(Unit unit);
+  void AddUnit(const Unit& unit);
   void Spread();
   void Account(Domain& domain, const Unit& unit, double sign);
   Room Within(int domain, const OverTime& growth, const OverTime& var, double safety,
@@ -104,6 +105,7 @@ class Plan {
   Predictor predictor_;
   std::vector<Domain> domains_;
   std::vector<Unit> units_;
+  bool any_frozen_ = false;
 };
 
 // The inputs of a decision, for its reason.

@@ -116,12 +116,6 @@ double AsDouble(Bytes b) {
   return static_cast<double>(b.count);
 }
 
-// What a process's own curve says of its peak, as an observation of ln(peak) with its variance.
-struct Sighting {
-  double ln_peak = 0;
-  double var = 0;
-};
-
 // --- Shapes -------------------------------------------------------------------------------------
 
 double At(const Shape& shape, double u) {
@@ -133,14 +127,12 @@ double At(const Shape& shape, double u) {
   return shape[i] + (shape[i + 1] - shape[i]) * f;
 }
 
+// Tables have a value for each sixteenth; beyond their end the last one holds.
 template <size_t N>
 double At(const std::array<float, N>& table, double u) {
-  const double x = u * 16;
-  if (x >= static_cast<double>(N - 1)) return static_cast<double>(table[N - 1]);
-  const size_t i = static_cast<size_t>(x);
-  const double f = x - static_cast<double>(i);
-  const double a = static_cast<double>(table[i]);
-  return a + (static_cast<double>(table[i + 1]) - a) * f;
+  const float x = std::min(static_cast<float>(u) * 16, static_cast<float>(N - 1) - 0.001F);
+  const size_t i = static_cast<size_t>(static_cast<int>(x));
+  return static_cast<double>(table[i] + (table[i + 1] - table[i]) * (x - static_cast<float>(i)));
 }
 
 // How long growth is expected to go on, as a share of how long it has: a process that grows as fast
@@ -153,21 +145,6 @@ constexpr double kGrowsOn = 0.5;
 // cicc of 3.5 GB run 24 to 34 s of CPU, of 6.4 GB 46 to 68 s.
 constexpr double kStretch = 0.7;
 constexpr double kMostStretch = 20;
-
-Sighting See(const Usage& use, double age, double rise) {
-  const double largest = AsDouble(use.peak);
-  const double noise = kEarlyNoise * (1 - rise) + kLateNoise / std::max(0.02, rise);
-  const double var = noise * noise;
-  if (age > kFlatSeconds && var > kFlatNoise * kFlatNoise &&
-      use.growth * kFlatSeconds < 0.02 * largest) {
-    return {std::log(largest), kFlatNoise * kFlatNoise};
-  }
-  double peak = largest / std::max(0.03, rise);
-  if (use.growth > 0.5 * largest / age) {
-    peak = std::max(peak, largest + use.growth * kGrowsOn * age);
-  }
-  return {std::log(peak), var};
-}
 
 struct Stage {
   const char* key;
@@ -512,6 +489,7 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
     const Stats& stats = profile.classes[i];
     Model model;
     model.klass = static_cast<uint32_t>(i);
+    model.job = stats.job;
     const bool has_parent = stats.parent >= 0;
     model.parent = has_parent ? slots_[static_cast<size_t>(stats.parent)] : -1;
     const bool same_kind =
@@ -539,10 +517,22 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
 
   // What the running ones tell.
   sums_.resize(models_.size());
-  for (const ProcState& proc : state.procs) Observe(proc.use, proc.klass);
-  for (const JobState& job : state.jobs) {
+  const auto model_of = [&](uint32_t klass) -> const Model& {
+    return models_[static_cast<size_t>(slots_[klass])];
+  };
+  proc_seen_.resize(state.procs.size());
+  for (size_t i = 0; i < state.procs.size(); ++i) {
+    const ProcState& proc = state.procs[i];
+    proc_seen_[i] = See(proc.use, model_of(proc.klass));
+    Observe(proc.use, proc.klass, proc_seen_[i]);
+  }
+  job_seen_.resize(state.jobs.size());
+  for (size_t i = 0; i < state.jobs.size(); ++i) {
+    const JobState& job = state.jobs[i];
     // Before its main tool has begun, a job shows nothing of what it will take.
-    if (job.main_seen) Observe(job.use, job.klass);
+    if (!job.main_seen) continue;
+    job_seen_[i] = See(job.use, model_of(job.klass));
+    Observe(job.use, job.klass, job_seen_[i]);
   }
 
   // Means, parents first.
@@ -573,10 +563,11 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
       weight += running;
       weighted += running * (sums.weighted / sums.weight);
     }
-    const double prior_weight = 1 / (prior_var + (model.parent >= 0 ? 0.0 : 0.0));
+    const double prior_weight = 1 / prior_var;
     model.share = prior_weight / (prior_weight + weight);
     model.mean = (prior_mean * prior_weight + weighted) / (prior_weight + weight);
     model.own_var = 1 / (prior_weight + weight);
+    model.mean_peak = std::exp(model.mean);
     model.total_var = model.own_var + model.share * model.share * parent_var;
     if (model.share < 0.5) {
       const bool family =
@@ -596,28 +587,49 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
   }
 }
 
-void Predictor::Observe(const Usage& use, uint32_t klass) {
+Predictor::Sighting Predictor::See(const Usage& use, const Model& model) const {
+  Sighting seen;
   const double age = Seconds(use.cpu);
-  if (use.sampled_at == Time{} || age < kLeastAgeSeconds || use.peak.count <= 0) return;
+  if (use.sampled_at == Time{} || age < kLeastAgeSeconds || use.peak.count <= 0) return seen;
+  seen.valid = true;
+  const double rise = At(model.curves->rise, age / model.cpu_s);
+  const double largest = AsDouble(use.peak);
+  const double noise = kEarlyNoise * (1 - rise) + kLateNoise / std::max(0.02, rise);
+  double var = noise * noise;
+  double peak = largest / std::max(0.03, rise);
+  if (age > kFlatSeconds && var > kFlatNoise * kFlatNoise &&
+      use.growth * kFlatSeconds < 0.02 * largest) {
+    var = kFlatNoise * kFlatNoise;
+    peak = largest;
+  } else if (use.growth > 0.5 * largest / age) {
+    peak = std::max(peak, largest + use.growth * kGrowsOn * age);
+  }
+  // Single precision: seven digits, at half the price.
+  seen.ln_peak = std::log(static_cast<float>(peak));
+  seen.var = static_cast<float>(var);
+  return seen;
+}
+
+void Predictor::Observe(const Usage& use, uint32_t klass, const Sighting& seen) {
+  if (!seen.valid) return;
   const int leaf = slots_[klass];
-  const Model& model = models_[static_cast<size_t>(leaf)];
-  const double u = age / model.cpu_s;
-  const double rise = At(model.curves->rise, u);
-  const Sighting seen = See(use, age, rise);
-  const double y = seen.ln_peak;
-  const double tau2 = seen.var;
+  const double age = Seconds(use.cpu);
+  const bool overdue = age > models_[static_cast<size_t>(leaf)].cpu_s;
+  const double ln_overdue = overdue ? std::log(age * 1.15) : 0;
+  const double ln_peak = static_cast<double>(seen.ln_peak);
+  const double var = static_cast<double>(seen.var);
   const bool job = state_.profile.classes[klass].job;
   for (int at = leaf; at >= 0; at = models_[static_cast<size_t>(at)].parent) {
     const Model& m = models_[static_cast<size_t>(at)];
-    if (state_.profile.classes[m.klass].job != job) break;
+    if (m.job != job) break;
     Sums& sums = sums_[static_cast<size_t>(at)];
-    const double weight = 1 / (m.within + tau2);
+    const double weight = 1 / (m.within + var);
     sums.weight += weight;
-    sums.weighted += weight * y;
-    sums.tau2 += weight * tau2;
-    if (u > 1) {
+    sums.weighted += weight * ln_peak;
+    sums.tau2 += weight * var;
+    if (overdue) {
       sums.overdue += 1;
-      sums.ln_overdue += std::log(age * 1.15);
+      sums.ln_overdue += ln_overdue;
     }
     if (age > 1) {
       sums.rate += use.cpu_rate;
@@ -626,8 +638,28 @@ void Predictor::Observe(const Usage& use, uint32_t klass) {
   }
 }
 
-Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen,
-                       bool tells) const {
+Forecast Predictor::OfProc(size_t index, Bytes floor, bool frozen) const {
+  const ProcState& proc = state_.procs[index];
+  return Foresee(proc.use, proc.klass, floor, frozen, true, proc_seen_[index]);
+}
+
+Forecast Predictor::OfJob(size_t index, bool frozen) const {
+  const JobState& job = state_.jobs[index];
+  return Foresee(job.use, job.klass, Bytes{}, frozen, job.main_seen, job_seen_[index]);
+}
+
+Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen) const {
+  return Foresee(use, klass, floor, frozen, true,
+                 See(use, models_[static_cast<size_t>(slots_[klass])]));
+}
+
+Forecast Predictor::Fresh(uint32_t klass, Bytes floor) const {
+  return Foresee(Usage{}, klass, floor, false, false, Sighting{});
+}
+
+// `tells`: it does what takes its memory, so that its speed and size say something.
+Forecast Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
+                            const Sighting& seen) const {
   Forecast forecast;
   const double now = AsDouble(use.anon);
   if (!state_.prediction) {
@@ -641,57 +673,58 @@ Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool froze
     return forecast;
   }
   const Model& model = models_[static_cast<size_t>(slots_[klass])];
-  const double age = Seconds(use.cpu);
-  double cpu_s = model.cpu_s;
-  double u = age / cpu_s;
-  double rise = At(model.curves->rise, u);
 
   // The peak: the class's, and what its own curve says so far.
-  double ln_peak = model.mean;
+  const double largest = AsDouble(use.peak);
+  double above = 0;  // ln(own peak / class's)
   double own_var = model.within;
   double gain = 1;
-  const double largest = AsDouble(use.peak);
-  if (tells && use.sampled_at != Time{} && age >= kLeastAgeSeconds && largest > 0) {
-    const Sighting seen = See(use, age, rise);
-    const double w = model.within / (model.within + seen.var);
-    ln_peak += w * (seen.ln_peak - ln_peak);
+  if (seen.valid) {
+    const double w = model.within / (model.within + static_cast<double>(seen.var));
+    above = w * (static_cast<double>(seen.ln_peak) - model.mean);
     own_var *= 1 - w;
     gain = 1 - w;
   }
-  double peak = std::exp(ln_peak + std::min(0.3, own_var / 2));
-  peak = std::max({peak, largest, AsDouble(floor)});
+  const double own =
+      model.mean_peak *
+      static_cast<double>(std::exp(static_cast<float>(above + std::min(0.3, own_var / 2))));
+  const double peak = std::max({own, largest, AsDouble(floor)});
   forecast.peak = peak;
   forecast.own_var = own_var;
   forecast.common_gain = gain;
-  // One that is larger than its class takes longer as well.
-  if (peak > 1.05 * std::exp(model.mean)) {
-    cpu_s *= std::pow(std::min(peak / std::exp(model.mean), kMostStretch), kStretch);
-    u = age / cpu_s;
-    rise = At(model.curves->rise, u);
-  }
   if (frozen) {
     forecast.level.fill(now);
     return forecast;
   }
 
+  // One that is larger than its class takes longer as well.
+  double cpu_s = model.cpu_s;
+  if (peak > 1.05 * model.mean_peak) {
+    const float ratio = static_cast<float>(std::min(peak / model.mean_peak, kMostStretch));
+    cpu_s *= static_cast<double>(std::pow(ratio, static_cast<float>(kStretch)));
+  }
+  const double age = Seconds(use.cpu);
+  const double u = age / cpu_s;
+  const double rise = At(model.curves->rise, u);
   // Past its peak and falling it hardly comes back to it.
   double reach = peak;
   if (largest > 0 && now < 0.7 * largest && rise > 0.6) {
     reach = now + (peak - now) * (now / largest) * (now / largest);
   }
-  const double left = std::max(0.02, 1 - rise);
-  const double keep = At(model.curves->keep, u);
+  const double per_left = 1 / std::max(0.02, 1 - rise);
+  const double per_keep = 1 / At(model.curves->keep, u);
   // Its own speed, once it does what takes the memory; front ends run on one core.
   const bool own_speed = tells && use.sampled_at != Time{} && age > 0.2;
-  const double speed = own_speed ? std::max(0.05, use.cpu_rate) : model.rate;
-  const double ahead = use.growth > 0 ? use.growth * speed : 0;
+  const double speed = (own_speed ? std::max(0.05, use.cpu_rate) : model.rate);
+  const double ahead = use.growth > 0 ? 0.5 * use.growth * speed : 0;
+  const double per_second = speed / cpu_s;
   for (size_t h = 0; h < kHorizons; ++h) {
-    const double at = u + speed * kHorizonSeconds[h] / cpu_s;
-    const double f = std::min(1.0, (At(model.curves->rise, at) - rise) / left);
-    const double kept = std::min(1.0, At(model.curves->keep, at) / keep);
-    double level = now + (reach - now) * f;
+    const double at = u + per_second * kHorizonSeconds[h];
+    const double f = std::min(1.0, (At(model.curves->rise, at) - rise) * per_left);
+    const double kept = std::min(1.0, At(model.curves->keep, at) * per_keep);
     // What grows goes on growing for a while, whatever the class does.
-    level = std::max(level, now + 0.5 * ahead * std::min(4.0, kHorizonSeconds[h]));
+    const double level =
+        std::max(now + (reach - now) * f, now + ahead * std::min(4.0, kHorizonSeconds[h]));
     forecast.level[h] = level * kept;
     forecast.slope[h] = reach * f * kept;
   }
@@ -711,11 +744,6 @@ void Blur(Forecast& forecast, double learned) {
       forecast.slope[h] = std::max(forecast.slope[h], sharp.slope[near]);
     }
   }
-}
-
-Forecast Predictor::Fresh(uint32_t klass, Bytes floor) const {
-  Usage none;
-  return Of(none, klass, floor, false);
 }
 
 Bytes Predictor::P95(uint32_t klass, Bytes floor) const {

@@ -85,8 +85,10 @@ void Blur(Forecast& forecast, double learned);
 // A class as it stands now.
 struct Model {
   uint32_t klass = 0;
+  bool job = false;
   int parent = -1;       // position among Predictor::models(), -1: none
   double mean = 0;       // of ln(peak)
+  double mean_peak = 0;  // exp of it
   double own_var = 0;    // variance of the mean that is this class's own
   double share = 0;      // how much of the parent's error it inherits
   double total_var = 0;  // variance of the mean, all causes
@@ -108,8 +110,11 @@ class Predictor {
   const std::vector<Model>& models() const { return models_; }
   int Slot(uint32_t klass) const { return slots_[klass]; }  // -1: not in use
 
-  // `tells`: its memory so far says something of its peak.
-  Forecast Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells = true) const;
+  // Of State::procs and State::jobs, by position.
+  Forecast OfProc(size_t index, Bytes floor, bool frozen) const;
+  Forecast OfJob(size_t index, bool frozen) const;
+  // Of anything else that runs.
+  Forecast Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen) const;
   // One that starts now.
   Forecast Fresh(uint32_t klass, Bytes floor) const;
 
@@ -117,8 +122,18 @@ class Predictor {
   Bytes P95(uint32_t klass, Bytes floor) const;
 
  private:
+  // What a unit's own curve says of its peak: an observation of ln(peak) with its variance.
+  struct Sighting {
+    bool valid = false;
+    float ln_peak = 0;
+    float var = 0;
+  };
+
   void Need(uint32_t klass);
-  void Observe(const Usage& use, uint32_t klass);
+  Sighting See(const Usage& use, const Model& model) const;
+  void Observe(const Usage& use, uint32_t klass, const Sighting& seen);
+  Forecast Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
+                   const Sighting& seen) const;
 
   struct Sums {
     double weight = 0, weighted = 0, tau2 = 0;  // of running ones
@@ -130,6 +145,8 @@ class Predictor {
   std::vector<int> slots_;
   std::vector<Model> models_;
   std::vector<Sums> sums_;
+  std::vector<Sighting> proc_seen_;
+  std::vector<Sighting> job_seen_;
 };
 
 }  // namespace headroom::policy

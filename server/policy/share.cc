@@ -248,6 +248,7 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     bool frozen_here = false;
     int frozen = 0;  // jobs of this lane
     for (const Unit& unit : plan.units()) {
+      if (!plan.any_frozen()) break;
       if (!unit.frozen) continue;
       frozen += unit.lane == lane.id ? 1 : 0;
       for (int at = want.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
