@@ -177,8 +177,8 @@ void Forget(State& state, ProcId id, bool learn) {
 void Track(State& state, const std::vector<ProcSample>& samples, Time now) {
   DomainId domain = DomainId::kNone;
   Bytes growth;
-  std::vector<ProcId> touched;
-  size_t next = 0;  // samples come in the order of ids: then nothing is searched
+  JobState* job = nullptr;  // of the process before: mostly the same
+  size_t next = 0;          // samples come in the order of ids: then nothing is searched
   for (const ProcSample& sample : samples) {
     if (next >= state.procs.size() || state.procs[next].proc != sample.proc) {
       const auto it = LowerBound(state.procs, sample.proc);
@@ -197,17 +197,18 @@ void Track(State& state, const std::vector<ProcSample>& samples, Time now) {
     }
     growth += proc.use.anon - before;
     if (proc.in_job) {
-      if (JobState* job = FindJob(state, proc.job); job != nullptr) {
+      if (job == nullptr || job->job != proc.job) job = FindJob(state, proc.job);
+      if (job != nullptr) {
         job->now_anon += proc.use.anon - before;
         job->now_cpu += proc.use.cpu - cpu_before;
       }
     }
   }
   if (growth.count != 0) AddOwnGrowth(state, domain, growth);
-  for (JobState& job : state.jobs) {
-    if (job.procs_seen == 0) continue;
-    if (job.now_anon == job.use.anon && job.now_cpu == job.use.cpu) continue;
-    Update(job.use, job.now_anon, job.now_cpu, now);
+  for (JobState& each : state.jobs) {
+    if (each.procs_seen == 0) continue;
+    if (each.now_anon == each.use.anon && each.now_cpu == each.use.cpu) continue;
+    Update(each.use, each.now_anon, each.now_cpu, now);
   }
 }
 
