@@ -14,12 +14,14 @@ struct Saved {
   const char* name;
   const char* saved;
 };
-constexpr std::array<Saved, 4> kSaved = {{
+constexpr std::array<Saved, 5> kSaved = {{
     {"MAKEFLAGS", "HEADROOM_SAVED_MAKEFLAGS"},
     {"MFLAGS", "HEADROOM_SAVED_MFLAGS"},
     {"CARGO_MAKEFLAGS", "HEADROOM_SAVED_CARGO_MAKEFLAGS"},
     {"LD_PRELOAD", "HEADROOM_SAVED_LD_PRELOAD"},
+    {"ASAN_OPTIONS", "HEADROOM_SAVED_ASAN_OPTIONS"},
 }};
+constexpr char kAsanOption[] = "verify_asan_link_order=0";
 constexpr std::array<const char*, 3> kOwn = {"HEADROOM_LANE", "HEADROOM_CORES", "HEADROOM_GATE"};
 
 std::string Get(const Environment& base, const std::string& name) {
@@ -104,11 +106,14 @@ LaneEnvironment PlanEnvironment(const Environment& base, const LaneFacts& lane) 
       plan.notes.push_back(absl::StrCat("LD_PRELOAD can't hold the path ", lane.preload,
                                         " (it has a blank or a colon): the build runs without the "
                                         "gate; install Headroom elsewhere"));
-    } else if (before.empty()) {
-      set("LD_PRELOAD", lane.preload);
-    } else if (!HasPreload(before, lane.preload)) {
-      // Behind what is there: libraries such as ASan's insist on being the first.
-      set("LD_PRELOAD", absl::StrCat(before, ":", lane.preload));
+    } else {
+      // In front: a tool is stopped before other libraries take memory.
+      if (!HasPreload(before, lane.preload))
+        set("LD_PRELOAD", before.empty() ? lane.preload : absl::StrCat(lane.preload, ":", before));
+      // AddressSanitizer ends a program whose first library isn't its own.
+      const std::string asan = Get(base, "ASAN_OPTIONS");
+      if (asan.find("verify_asan_link_order") == std::string::npos)
+        set("ASAN_OPTIONS", absl::StrCat(asan, asan.empty() ? "" : ":", kAsanOption));
     }
   }
   return plan;
@@ -161,10 +166,11 @@ std::vector<Change> UndoEnvironment(const Environment& base) {
     if (now == base.end()) continue;
     const std::string name = entry.name;
     // Nothing was there before; what is there now goes if it is what we put there.
-    const bool ours = name == "LD_PRELOAD"
-                          ? now->second.find("/libheadroom.so") != std::string::npos &&
-                                now->second.find_first_of(": ") == std::string::npos
-                          : now->second.find(lane + "/fifo") != std::string::npos;
+    bool ours = now->second.find(lane + "/fifo") != std::string::npos;
+    if (name == "LD_PRELOAD")
+      ours = now->second.find("/libheadroom.so") != std::string::npos &&
+             now->second.find_first_of(": ") == std::string::npos;
+    if (name == "ASAN_OPTIONS") ours = now->second == kAsanOption;
     if (ours) changes.push_back({name, std::nullopt});
   }
   for (const char* name : kOwn)

@@ -1,6 +1,8 @@
 // headroom: the program that people call. See `headroom --help`.
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,10 +29,22 @@ struct Dispatch {
   }
 };
 
+// What is opened next gets the lowest free number: without this, what is meant for a closed stderr
+// could land in the lane's fifo. Opened the wrong way round, so that to use them is an error still.
+// CMD gets them closed, as they were.
+void FillStandardStreams() {
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+        open("/dev/null", (fd == 0 ? O_WRONLY : O_RDONLY) | O_CLOEXEC) < 0)
+      _exit(kExitRunFailed);
+  }
+}
+
 }  // namespace
 }  // namespace headroom::cli
 
 int main(int argc, char** argv) {
+  headroom::cli::FillStandardStreams();
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   return std::visit(headroom::cli::Dispatch{}, headroom::cli::ParseArguments(words));
 }

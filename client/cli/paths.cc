@@ -29,6 +29,16 @@ std::string Get(const Environment& env, const std::string& name) {
 
 }  // namespace
 
+bool CanBeInMakeflags(std::string_view path) {
+  for (const char c : path) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("/._-+,@%:=~").find(c) != std::string_view::npos ||
+                       static_cast<unsigned char>(c) >= 0x80;
+    if (!plain) return false;
+  }
+  return true;
+}
+
 std::string SocketPath(const std::string& runtime_dir) {
   return runtime_dir + "/control.sock";
 }
@@ -39,6 +49,11 @@ absl::StatusOr<Places> FindPlaces(const Environment& env, uid_t uid) {
     if (dir[0] != '/')
       return absl::InvalidArgumentError(
           absl::StrCat("HEADROOM_RUNTIME_DIR: '", dir, "' is not an absolute path"));
+    if (!CanBeInMakeflags(dir))
+      return absl::InvalidArgumentError(
+          absl::StrCat("HEADROOM_RUNTIME_DIR: '", dir,
+                       "' has blanks or characters that mean something "
+                       "to make; use a plain path"));
     if (SocketPath(dir).size() >= sizeof(sockaddr_un::sun_path))
       return absl::InvalidArgumentError(
           absl::StrCat("HEADROOM_RUNTIME_DIR: '", dir,
@@ -55,7 +70,7 @@ absl::StatusOr<Places> FindPlaces(const Environment& env, uid_t uid) {
     return places;
   }
   if (const std::string xdg = Get(env, "XDG_RUNTIME_DIR");
-      !xdg.empty() && xdg[0] == '/' &&
+      !xdg.empty() && xdg[0] == '/' && CanBeInMakeflags(xdg) &&
       SocketPath(xdg + "/headroom").size() < sizeof(sockaddr_un::sun_path))
     places.own.push_back(xdg + "/headroom");
   places.own.push_back(absl::StrCat("/tmp/headroom-", uid));
@@ -140,13 +155,17 @@ std::string FindDaemon(const std::string& own_folder, const Environment& env) {
 
 std::string FindPreload(const std::string& own_folder, bool by_word_size) {
   if (own_folder.empty()) return "";
-  for (const char* place :
-       {"/../lib", "/../lib/headroom", "/../" HEADROOM_INSTALL_LIBDIR "/headroom"}) {
+  for (const char* place : {"/../lib", "/../" HEADROOM_INSTALL_LIBDIR}) {
     std::error_code error;
     const std::filesystem::path lib = std::filesystem::canonical(own_folder + place, error);
     if (error || !IsFile(lib / "libheadroom.so")) continue;
-    if (by_word_size && IsFile(lib / "preload" / "$LIB" / "libheadroom.so"))
-      return lib / "preload" / "$LIB" / "libheadroom.so";
+    // AddressSanitizer wants the first library to be its own, and judges by this name on the way.
+    const std::filesystem::path preload = lib / "headroom" / "preload";
+    const std::filesystem::path way = preload / "libasan.so.first" / "..";
+    const bool has_way = std::filesystem::is_directory(way, error);
+    if (by_word_size && has_way && IsFile(preload / "$LIB" / "libheadroom.so"))
+      return way / "$LIB" / "libheadroom.so";
+    if (has_way) return way / ".." / ".." / "libheadroom.so";
     return lib / "libheadroom.so";
   }
   return "";

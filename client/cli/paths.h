@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/cli/environment.h"
@@ -22,8 +23,12 @@ struct Places {
 
 // HEADROOM_RUNTIME_DIR, and nothing else, if it is set. Else /run/headroom; then, for a user other
 // than root, $XDG_RUNTIME_DIR/headroom and /tmp/headroom-UID. InvalidArgument: a
-// HEADROOM_RUNTIME_DIR that is no absolute path, or too long for a socket's address in it.
+// HEADROOM_RUNTIME_DIR that is no absolute plain path, or too long for a socket's address in it.
 absl::StatusOr<Places> FindPlaces(const Environment& env, uid_t uid);
+
+// Whether a path can stand in MAKEFLAGS as it is: no blanks, and nothing that make or a shell reads
+// as something else.
+bool CanBeInMakeflags(std::string_view path);
 
 std::string SocketPath(const std::string& runtime_dir);
 
@@ -50,10 +55,9 @@ std::string OwnFolder();
 
 // headroomd: beside this program, else in PATH. Empty: not found.
 std::string FindDaemon(const std::string& own_folder, const Environment& env);
-// What LD_PRELOAD should name, from ../lib as in the build tree, or ../lib/headroom as installed.
-// With `by_word_size` that is ".../preload/$LIB/libheadroom.so" where there is such a folder: ld.so
-// puts in what fits the program, so that 32-bit programs get a library of their own. Empty: there
-// is no library.
+// What LD_PRELOAD should name, by docs/protocol.md (Gate, Environment). With `by_word_size` it has
+// "$LIB" in it, for which ld.so puts the folder that fits the program: so 32-bit programs get a
+// library of their own. Empty: there is no library beside this program.
 std::string FindPreload(const std::string& own_folder, bool by_word_size = true);
 
 }  // namespace headroom::cli

@@ -107,6 +107,7 @@ Lane CarefulFallback(const RunOptions& options, const Places& places, unsigned c
   std::error_code ignored;
   folders.insert(folders.end(),
                  {"/tmp", "/var/tmp", "/dev/shm", std::filesystem::current_path(ignored).native()});
+  std::erase_if(folders, [](const std::string& folder) { return !CanBeInMakeflags(folder); });
   auto careful = CarefulLane::Create(folders, jobs);
   if (!careful.ok())
     Fail(kExitRunFailed, absl::StrCat("no headroomd (", absl::string_view(why.message()),

@@ -234,6 +234,22 @@ TEST_CASE("No descriptor of ours reaches CMD where it is told of a path") {
   CHECK(Run(RunIn(dir.path(), words)).out == Run(bare).out);
 }
 
+TEST_CASE("Closed standard streams stay closed for CMD, and nothing of ours gets into the fifo") {
+  const TempDir dir;
+  FakeDaemon daemon(dir.path());
+  ProgramOptions options = RunIn(dir.path(), {});
+  options.argv = {"bash", "-c",
+                  kHeadroom + " run bash -c 'ls -l /proc/$$/fd >" + (dir / "list").string() +
+                      "; exit 4' <&- >&- 2>&-; exit $?"};
+  CHECK(Run(options).exit_code == 4);
+  const std::string list = ReadFile(dir / "list");
+  INFO(list);
+  CHECK(!Contains(list, " 0 -> "));
+  CHECK(!Contains(list, " 2 -> "));
+  CHECK(!Contains(list, "/lane/fifo"));
+  CHECK(daemon.Idle() == 3);
+}
+
 TEST_CASE("A signal to run alone reaches CMD once") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());

@@ -26,7 +26,8 @@ TEST_CASE("An empty environment becomes a lane's") {
                            {"CARGO_MAKEFLAGS", "-j16 --jobserver-auth=fifo:/r/1000/run-7-1/fifo"},
                            {"HEADROOM_LANE", "/r/1000/run-7-1"},
                            {"HEADROOM_CORES", "16"},
-                           {"LD_PRELOAD", "/opt/lib/libheadroom.so"}});
+                           {"LD_PRELOAD", "/opt/lib/libheadroom.so"},
+                           {"ASAN_OPTIONS", "verify_asan_link_order=0"}});
 }
 
 TEST_CASE("Another jobserver is replaced, and said") {
@@ -72,10 +73,10 @@ TEST_CASE("LD_PRELOAD is added to") {
     return Apply(base, PlanEnvironment(base, lane).changes).at("LD_PRELOAD");
   };
   CHECK(preload("", "/l.so") == "/l.so");
-  CHECK(preload("/a.so", "/l.so") == "/a.so:/l.so");
-  CHECK(preload("/a.so /b.so", "/l.so") == "/a.so /b.so:/l.so");
+  CHECK(preload("/a.so", "/l.so") == "/l.so:/a.so");
+  CHECK(preload("/a.so /b.so", "/l.so") == "/l.so:/a.so /b.so");
   CHECK(preload("/a.so:/l.so", "/l.so") == "/a.so:/l.so");
-  CHECK(preload("/x/l.so", "/l.so") == "/x/l.so:/l.so");
+  CHECK(preload("/x/l.so", "/l.so") == "/l.so:/x/l.so");
   CHECK(preload("/a.so", "") == "/a.so");
   // A path that LD_PRELOAD can't hold would name two other files.
   CHECK(preload("/a.so", "/my libs/l.so") == "/a.so");
@@ -84,6 +85,19 @@ TEST_CASE("LD_PRELOAD is added to") {
   const LaneEnvironment plan = PlanEnvironment({}, lane);
   REQUIRE(plan.notes.size() == 1);
   CHECK(plan.notes[0].find("/my libs/l.so") != std::string::npos);
+}
+
+TEST_CASE("ASAN_OPTIONS are added to") {
+  const auto options = [](const std::string& before) {
+    const Environment base = {{"ASAN_OPTIONS", before}};
+    return Apply(base, PlanEnvironment(base, Lane()).changes).at("ASAN_OPTIONS");
+  };
+  CHECK(options("") == "verify_asan_link_order=0");
+  CHECK(options("detect_leaks=0") == "detect_leaks=0:verify_asan_link_order=0");
+  CHECK(options("verify_asan_link_order=1:x=2") == "verify_asan_link_order=1:x=2");
+  LaneFacts bare = Lane();
+  bare.preload.clear();
+  CHECK(Apply({}, PlanEnvironment({}, bare).changes).count("ASAN_OPTIONS") == 0);
 }
 
 TEST_CASE("The option --no-gate is said to the library; a user's own HEADROOM_GATE stays") {
@@ -112,7 +126,7 @@ TEST_CASE("An export can be repeated and undone, whatever was there") {
       {{"MAKEFLAGS", " -j4 --jobserver-auth=3,4"},
        {"MFLAGS", "-j4 --jobserver-auth=3,4"},
        {"CARGO_MAKEFLAGS", "-j --jobserver-auth=8,9"}},
-      {{"LD_PRELOAD", "/other/libheadroom.so"}},
+      {{"LD_PRELOAD", "/other/libheadroom.so"}, {"ASAN_OPTIONS", "verify_asan_link_order=0"}},
   };
   LaneFacts other = Lane();
   other.dir = "/r/1000/shared";

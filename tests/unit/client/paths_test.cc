@@ -44,7 +44,8 @@ TEST_CASE("Where a daemon is looked for") {
 }
 
 TEST_CASE("A HEADROOM_RUNTIME_DIR that can't be used is named") {
-  for (const std::string& dir : {std::string("relative"), "/" + std::string(120, 'x')}) {
+  for (const std::string& dir : {std::string("relative"), "/" + std::string(120, 'x'),
+                                 std::string("/my dir"), std::string("/$x"), std::string("/a'b")}) {
     const auto places = FindPlaces({{"HEADROOM_RUNTIME_DIR", dir}}, 7);
     REQUIRE(!places.ok());
     CHECK(std::string(places.status().message()).find("HEADROOM_RUNTIME_DIR") != std::string::npos);
@@ -114,14 +115,18 @@ TEST_CASE("The parts of Headroom are found beside the program") {
   const fs::path real = fs::canonical(dir.path());
   CHECK(FindPreload(own).empty());
   CHECK(FindPreload("").empty());
-  testing::WriteFile(dir / "lib" / "headroom" / "libheadroom.so", "");
-  CHECK(FindPreload(own) == (real / "lib" / "headroom" / "libheadroom.so").string());
   testing::WriteFile(dir / "lib" / "libheadroom.so", "");
   CHECK(FindPreload(own) == (real / "lib" / "libheadroom.so").string());
+  const fs::path preload = real / "lib" / "headroom" / "preload";
+  fs::create_directories(preload / "libasan.so.first");
+  CHECK(fs::equivalent(FindPreload(own), real / "lib" / "libheadroom.so"));
   // ld.so(8) puts the folder that fits the program for $LIB.
-  testing::WriteFile(dir / "lib" / "preload" / "$LIB" / "libheadroom.so", "");
-  CHECK(FindPreload(own) == (real / "lib" / "preload" / "$LIB" / "libheadroom.so").string());
-  CHECK(FindPreload(own, false) == (real / "lib" / "libheadroom.so").string());
+  testing::WriteFile(preload / "$LIB" / "libheadroom.so", "");
+  CHECK(FindPreload(own) == preload.string() + "/libasan.so.first/../$LIB/libheadroom.so");
+  const std::string plain = FindPreload(own, false);
+  CHECK(plain.find('$') == std::string::npos);
+  CHECK(plain.find("/libasan.so.first/") != std::string::npos);
+  CHECK(fs::equivalent(plain, real / "lib" / "libheadroom.so"));
 
   CHECK(FindDaemon(own, {{"PATH", "/nowhere"}}).empty());
   testing::WriteFile(dir / "bin" / "headroomd", "");
