@@ -259,6 +259,9 @@ void Command::OnSignal(int signal, int code, pid_t sender) {
   }
   if (code > 0 && signal != SIGCONT) return;  // from the terminal, by way of the kernel
   if (for_all) return;
+  // A ^Z right after it has taken the witness's SIGCONT away (signal(7): each clears the other), and
+  // ours would undo that ^Z.
+  if (signal == SIGCONT && witness_ && witness_->WasForAll(SIGTSTP)) return;
   // CMD may signal its own group's leader, which is us; it need not be told.
   if (sender == pid_ && signal != SIGCONT) return;
   Kill(signal);
