@@ -30,6 +30,10 @@ constexpr double kAging = 0.5;
 // One that does not fit for this long is not overtaken any more.
 constexpr Duration kPatience = std::chrono::seconds(30);
 
+// Whoever needs less than this part of the memory that goes with one core is light: it may overtake
+// the impatient.
+constexpr double kLight = 0.5;
+
 bool Running(const GateState& gate) {
   return gate.phase == GatePhase::kAdmitted || gate.phase == GatePhase::kRunning;
 }
@@ -147,8 +151,11 @@ void Track(State& state, const GateEnded& ended, Time now, std::vector<Action>& 
   if (proc != nullptr) {
     reached = std::max(reached, proc->use.peak);
     // The keeper's figures are exact; the last sample is up to a period old.
-    if (ended.end == GateEnd::kExit && ended.peak > proc->use.peak) {
-      Update(proc->use, ended.peak, std::max(ended.cpu, proc->use.cpu), now);
+    // Only the peak and the time: what it had at its end is another thing, and belongs to the
+    // curve.
+    if (ended.end == GateEnd::kExit) {
+      proc->use.peak = std::max(proc->use.peak, ended.peak);
+      proc->use.cpu = std::max(proc->use.cpu, ended.cpu);
     }
   }
   // What a keeper says is a user's word: nothing has reached more than there is. Without a bound, a
@@ -449,7 +456,11 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     } else if (!state.prediction) {
       code = ReasonCode::kPredictionOff;
     } else {
-      if (closed.count(gate.domain) != 0) continue;
+      // Who takes less memory than goes with a core delays nobody by much, and puts a core to work.
+      const double share = domain_at < 0 ? 0
+                                         : plan.domains()[static_cast<size_t>(domain_at)].limit /
+                                               std::max(1, load.own_cores ? load.cap : cores);
+      if (closed.count(gate.domain) != 0 && addition.need > kLight * share) continue;
       bool hold = false;
       bool recent = false;
       for (int at = domain_at; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {

@@ -271,6 +271,7 @@ void Refresh(ClassCurves& curves, const Stats& stats, const ClassCurves* parent)
     const double fall = std::clamp(At(curves.level, u) / rise, 0.02, 1.0);
     const double alive = 1 / (1 + std::pow(u, k));
     curves.keep[i] = static_cast<float>(std::max(1e-4, (1 - trust * (1 - fall)) * alive));
+    curves.alive[i] = static_cast<float>(std::max(1e-4, alive));
   }
   // Early on there is no fall, only noise of two small numbers.
   double highest = 0;
@@ -278,6 +279,7 @@ void Refresh(ClassCurves& curves, const Stats& stats, const ClassCurves* parent)
     highest = std::max(highest, static_cast<double>(curves.keep[i]));
     curves.keep[i] = static_cast<float>(highest);
   }
+  curves.trust = trust;
   curves.made = true;
   curves.count = stats.cpu_count + stats.shape_count;
   curves.parent_version = parent_version;
@@ -318,6 +320,24 @@ uint32_t FamilyClass(Profile& profile, uint32_t root, const std::string& source)
   return FindOrAdd(profile, std::move(stats));
 }
 
+// One source by itself: what it took an earlier time, or for another arch in this build. Leaves
+// half of the classes to tools and families.
+uint32_t SourceClass(Profile& profile, uint32_t above_at, const std::string& source) {
+  if (source.empty()) return above_at;
+  const Stats& above = profile.classes[above_at];
+  Stats stats;
+  stats.name = above.key + ": " + source.substr(0, 200);
+  if (profile.classes.size() >= kMaxClasses / 2 && profile.index.count(stats.name) == 0) {
+    return above_at;
+  }
+  stats.one_source = true;
+  stats.key = above.key;
+  stats.job = above.job;
+  stats.fan_out = above.fan_out;
+  stats.parent = static_cast<int32_t>(above_at);
+  return FindOrAdd(profile, std::move(stats));
+}
+
 }  // namespace
 
 std::string Family(std::string_view source) {
@@ -346,7 +366,7 @@ std::string Family(std::string_view source) {
 }
 
 uint32_t ToolClass(Profile& profile, const std::string& tool, const std::string& source) {
-  return FamilyClass(profile, RootClass(profile, tool), source);
+  return SourceClass(profile, FamilyClass(profile, RootClass(profile, tool), source), source);
 }
 
 uint32_t JobClass(Profile& profile, const std::string& driver, int fan_out,
@@ -578,7 +598,9 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
       const bool family =
           model.parent >= 0 &&
           profile.classes[models_[static_cast<size_t>(model.parent)].klass].job == stats.job;
-      model.source = family ? PredictionSource::kFamily : PredictionSource::kTool;
+      model.source = stats.one_source ? PredictionSource::kHistory
+                     : family         ? PredictionSource::kFamily
+                                      : PredictionSource::kTool;
     }
     // Those that run longer than the median of the ended ones count, or a class would be taken for
     // as quick as its quickest members.
@@ -723,6 +745,27 @@ Forecast Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool 
   const double speed = (own_speed ? std::max(0.05, use.cpu_rate) : model.rate);
   const double ahead = use.growth > 0 ? 0.5 * use.growth * speed : 0;
   const double per_second = speed / cpu_s;
+  if (!model.job) {
+    // The class's mean course, from what it has now: unbiased over the class, also in the fall (the
+    // plan is the sum of many). Early on, when it has next to nothing, from the peak instead.
+    const double trust = model.curves->trust;
+    const double from_now = trust * rise * now / std::max(0.02, At(model.curves->level, u));
+    const double from_peak = trust * (1 - rise) * peak;
+    const double per_alive = 1 / At(model.curves->alive, u);
+    for (size_t h = 0; h < kHorizons; ++h) {
+      const double at = u + per_second * kHorizonSeconds[h];
+      const double f = std::min(1.0, (At(model.curves->rise, at) - rise) * per_left);
+      const double there = At(model.curves->level, at);
+      double level = (from_now + from_peak) * there + (1 - trust) * (now + (reach - now) * f);
+      if (ahead > 0 && kHorizonSeconds[h] <= 4) {
+        level = std::max(level, now + ahead * kHorizonSeconds[h]);
+      }
+      const double runs = std::min(1.0, At(model.curves->alive, at) * per_alive);
+      forecast.level[h] = level * runs;
+      forecast.slope[h] = (from_peak * there + (1 - trust) * reach * f) * runs;
+    }
+    return forecast;
+  }
   for (size_t h = 0; h < kHorizons; ++h) {
     const double at = u + per_second * kHorizonSeconds[h];
     const double f = std::min(1.0, (At(model.curves->rise, at) - rise) * per_left);

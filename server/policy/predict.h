@@ -8,8 +8,9 @@
 // of two parts: one independent for each process, one common to each class. What has ended, and
 // what runs (the further it is along the class's curve, the more it tells), narrows both.
 //
-// Classes form a tree: a family inherits from its tool until it has shown enough by itself. Shipped
-// priors are worth a few observations; a build dominates them with its first processes.
+// Classes form a tree: a source inherits from its family, a family from its tool, until it has
+// shown enough by itself. Shipped priors are worth a few observations; a build dominates them with
+// its first processes.
 //
 // Time is CPU time (a process that shares a core grows slower); horizons are wall time.
 //
@@ -33,7 +34,7 @@ enum class PredictionSource : uint8_t {
   kPrior,    // shipped with the program
   kTool,     // what this tool took in this build
   kFamily,   // what this tool took on sources of the same family
-  kHistory,  // the same source and flags, an earlier time
+  kHistory,  // the same source, an earlier time or for another arch
   kSpoiled,  // a test's fixed value
   kOff,      // prediction is switched off
 };
@@ -50,8 +51,9 @@ using OverTime = std::array<double, kHorizons>;  // one value for each horizon
 // to 860 s. A curve of more points would not change what is learned.
 inline constexpr size_t kMarks = 48;
 
-// Classes are bounded: a build of 20,000 C++ files must not fill the daemon with families.
-inline constexpr size_t kMaxClasses = 2048;
+// Classes are bounded: a build of 20,000 C++ files must not fill the daemon with them. Half are for
+// single sources.
+inline constexpr size_t kMaxClasses = 4096;
 
 // The class of a process or job; made when first asked for.
 uint32_t ToolClass(Profile& profile, const std::string& tool, const std::string& source);

@@ -39,8 +39,9 @@ inline constexpr int kShapePoints = 17;
 // once.
 struct Stats {
   std::string name;
-  std::string key;   // tool or driver: selects the shipped prior
-  bool job = false;  // sums of a job's processes, not single ones
+  std::string key;          // tool or driver: selects the shipped prior
+  bool job = false;         // sums of a job's processes, not single ones
+  bool one_source = false;  // of one source only, not of a family or a whole tool
   int fan_out = 1;
   int32_t parent = -1;   // position of the class above, always a smaller one; -1: none
   double log_scale = 0;  // ln(typical peak here / typical peak of the parent)
@@ -55,10 +56,10 @@ struct Stats {
   std::array<double, kShapePoints> rise{};   // the same of the largest so far
   Bytes largest;
   static constexpr auto Fields() {
-    return std::tuple(&Stats::name, &Stats::key, &Stats::job, &Stats::fan_out, &Stats::parent,
-                      &Stats::log_scale, &Stats::count, &Stats::log_peak, &Stats::log_peak2,
-                      &Stats::cpu_count, &Stats::log_cpu, &Stats::log_cpu2, &Stats::shape_count,
-                      &Stats::level, &Stats::rise, &Stats::largest);
+    return std::tuple(&Stats::name, &Stats::key, &Stats::job, &Stats::one_source, &Stats::fan_out,
+                      &Stats::parent, &Stats::log_scale, &Stats::count, &Stats::log_peak,
+                      &Stats::log_peak2, &Stats::cpu_count, &Stats::log_cpu, &Stats::log_cpu2,
+                      &Stats::shape_count, &Stats::level, &Stats::rise, &Stats::largest);
   }
   friend bool operator==(const Stats&, const Stats&) = default;
 };
@@ -305,8 +306,10 @@ struct ClassCurves {
   double shape_weight = 0;  // how many ended ones, and the prior's weight, are behind the shape
   std::array<double, kShapePoints> level{};
   std::array<double, kShapePoints> rise_raw{};
-  std::array<float, 18> rise{};  // at 0, 1/16 .. 17/16 of the CPU time; 1 from the peak on
-  std::array<float, 66> keep{};  // expected memory / largest so far at 0, 1/16 .. 65/16
+  std::array<float, 18> rise{};   // at 0, 1/16 .. 17/16 of the CPU time; 1 from the peak on
+  std::array<float, 66> keep{};   // expected memory / largest so far at 0, 1/16 .. 65/16
+  std::array<float, 66> alive{};  // share that still runs at 0, 1/16 .. 65/16
+  double trust = 0;               // in the course after the peak
 };
 
 struct State {

@@ -39,7 +39,9 @@ TEST_CASE("what a build shows dominates the prior from the third process on") {
   const uint32_t klass = ToolClass(state.profile, "cicc", "a.cu");
   const double before = Predictor(state, {klass}).Fresh(klass, {}).peak;
   CHECK(before > 1.5e9);
-  for (int i = 0; i < 3; ++i) Learn(state.profile, klass, Ramp(3e8, 5, 5));
+  for (const char* other : {"b.cu", "c.cu", "d.cu"}) {
+    Learn(state.profile, ToolClass(state.profile, "cicc", other), Ramp(3e8, 5, 5));
+  }
   const Predictor after(state, {klass});
   CHECK(after.Fresh(klass, {}).peak == Approx(3e8).epsilon(0.3));
   CHECK(ModelOf(after, klass).source == PredictionSource::kTool);
@@ -48,17 +50,64 @@ TEST_CASE("what a build shows dominates the prior from the third process on") {
 
 TEST_CASE("a family that differs from its tool is told apart") {
   State state;
-  const uint32_t small = ToolClass(state.profile, "cicc", "copy_small_1.cu");
-  const uint32_t large = ToolClass(state.profile, "cicc", "gemm_large_1.cu");
+  const uint32_t small = ToolClass(state.profile, "cicc", "copy_small_f32_1.cu");
+  const uint32_t large = ToolClass(state.profile, "cicc", "gemm_large_f32_1.cu");
   REQUIRE(small != large);
-  for (int i = 0; i < 4; ++i) {
-    Learn(state.profile, small, Ramp(2e8, 3, 3));
-    Learn(state.profile, large, Ramp(4e9, 30, 30));
+  for (int i = 2; i < 6; ++i) {
+    const std::string n = std::to_string(i) + ".cu";
+    Learn(state.profile, ToolClass(state.profile, "cicc", "copy_small_f32_" + n), Ramp(2e8, 3, 3));
+    Learn(state.profile, ToolClass(state.profile, "cicc", "gemm_large_f32_" + n),
+          Ramp(4e9, 30, 30));
   }
   const Predictor predictor(state, {small, large});
   CHECK(predictor.Fresh(small, {}).peak < 6e8);
   CHECK(predictor.Fresh(large, {}).peak > 2.5e9);
   CHECK(ModelOf(predictor, small).source == PredictionSource::kFamily);
+}
+
+TEST_CASE("a source that ran before is told by itself") {
+  State state;
+  const auto klass = [&](int i) {
+    return ToolClass(state.profile, "cicc", "flash_bwd_hdim64_" + std::to_string(i) + ".cu");
+  };
+  for (int i = 0; i < 8; ++i) Learn(state.profile, klass(i), Ramp(i == 3 ? 9e9 : 3e9, 30, 30));
+  const Predictor predictor(state, {klass(3), klass(4), klass(9)});
+  CHECK(predictor.Fresh(klass(3), {}).peak > 1.5 * predictor.Fresh(klass(4), {}).peak);
+  CHECK(ModelOf(predictor, klass(3)).source == PredictionSource::kHistory);
+  // Of a new one the family tells most.
+  CHECK(ModelOf(predictor, klass(9)).source == PredictionSource::kFamily);
+  CHECK(predictor.Fresh(klass(9), {}).peak < 5e9);
+}
+
+TEST_CASE("a falling class is expected to give memory back") {
+  State state;
+  // Up to 4 GB within 10 s, back to 1 GB at 20 s, until 40 s.
+  const auto course = [](double at) {
+    return at <= 10 ? 4e8 * at : at <= 20 ? 4e9 - 3e8 * (at - 10) : 1e9;
+  };
+  const auto run = [&](double upto) {
+    Usage use;
+    Time now{Sec(1000)};
+    use.since = now;
+    for (double at = 0.1; at <= upto + 1e-9; at += 0.1) {
+      now += Sec(0.1);
+      Update(use, Bytes{static_cast<int64_t>(course(at))}, Sec(at), now);
+    }
+    return use;
+  };
+  for (int i = 0; i < 12; ++i) {
+    Learn(state.profile, ToolClass(state.profile, "cicc", "fall_off_x_" + std::to_string(i)),
+          run(40));
+  }
+  const uint32_t klass = ToolClass(state.profile, "cicc", "fall_off_x_99");
+  const Predictor predictor(state, {klass});
+  for (const double at : {12.0, 15.0, 25.0}) {
+    const Forecast forecast = predictor.Of(run(at), klass, {}, false);
+    for (size_t h = 0; h < kHorizons && at + kHorizonSeconds[h] < 38; ++h) {
+      INFO("at " << at << " s, " << kHorizonSeconds[h] << " s ahead");
+      CHECK(forecast.level[h] == Approx(course(at + kHorizonSeconds[h])).epsilon(0.3).margin(7e8));
+    }
+  }
 }
 
 TEST_CASE("the error of a wave is common to it, and its running members narrow it") {
