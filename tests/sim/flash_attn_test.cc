@@ -1,0 +1,85 @@
+// flash-attn under Headroom on four machines: what the gate and tokens alone must reach, against
+// the yardsticks of the same simulator (yardstick_test.cc holds those).
+#include <catch2/catch.hpp>
+
+#include "tests/sim/scenario.h"
+
+namespace headroom::sim {
+namespace {
+
+struct Machine {
+  double cores;
+  double gb;
+  int archs;
+  // First build: at least this many times as fast as the best fixed -j, at most this many times the
+  // time of the oracle that keeps the order. Second build: the same against the oracle.
+  double first_speed;
+  double first_limit;
+  double second_speed;
+  double second_limit;
+};
+
+constexpr Machine kMachines[] = {
+    {128, 425, 4, 1.3, 1.05, 1.8, 1.10},
+    {64, 128, 4, 2.1, 1.08, 2.1, 1.12},
+    {32, 60, 2, 2.1, 1.08, 2.1, 1.12},
+    {16, 24, 2, 2.1, 1.08, 2.1, 1.12},
+};
+
+Scenario On(const Machine& machine) {
+  static const std::vector<Command> commands =
+      ReadCurves(HEADROOM_SOURCE_DIR "/tests/data/flash_attn_2.8.3_nvcc13_sm100.jsonl");
+  Scenario scenario;
+  scenario.commands = commands;
+  scenario.cores = machine.cores;
+  scenario.mem_bytes = machine.gb * 1e9;
+  scenario.archs = machine.archs;
+  scenario.threads = 4;
+  return scenario;
+}
+
+double Seconds(const Scenario& scenario, const std::string& policy) {
+  return Simulate(scenario, ParsePolicy(policy).value()).run.seconds;
+}
+
+Outcome Headroom(const Scenario& scenario) {
+  const Outcome outcome = Simulate(scenario, ParsePolicy("headroom").value());
+  CHECK_FALSE(outcome.run.failed);
+  CHECK(outcome.run.oom_kills == 0);
+  CHECK(outcome.run.foreign_kills == 0);
+  CHECK(outcome.broken.empty());
+  return outcome;
+}
+
+TEST_CASE("With the gate, first build, nothing known") {
+  for (const Machine& machine : kMachines) {
+    INFO(machine.cores << " cores, " << machine.gb << " GB");
+    const Scenario scenario = On(machine);
+    const double seconds = Headroom(scenario).run.seconds;
+    CHECK(seconds * machine.first_speed <= Seconds(scenario, "best-fixed"));
+    CHECK(seconds <= machine.first_limit * Seconds(scenario, "oracle-arrival"));
+  }
+}
+
+TEST_CASE("With the gate, second build") {
+  for (const Machine& machine : kMachines) {
+    INFO(machine.cores << " cores, " << machine.gb << " GB");
+    Scenario scenario = On(machine);
+    scenario.history = true;
+    const double seconds = Headroom(scenario).run.seconds;
+    CHECK(seconds * machine.second_speed <= Seconds(scenario, "best-fixed"));
+    CHECK(seconds <= machine.second_limit * Seconds(scenario, "oracle"));
+  }
+}
+
+TEST_CASE("Tokens only") {
+  for (const Machine& machine : kMachines) {
+    INFO(machine.cores << " cores, " << machine.gb << " GB");
+    Scenario scenario = On(machine);
+    scenario.tokens_only = true;
+    CHECK(Headroom(scenario).run.seconds < Seconds(scenario, "best-fixed"));
+  }
+}
+
+}  // namespace
+}  // namespace headroom::sim
