@@ -404,7 +404,11 @@ void Update(Usage& use, Bytes anon, Duration cpu, Time now) {
     // Rates over less than this are made of clock ticks (10 ms), not of work.
     const double dcpu = cpu_now - cpu_before;
     if (dt > 0.005) {
-      use.cpu_rate += dt / (dt + 2) * (dcpu / dt - use.cpu_rate);
+      // At first the mean since it was seen: on a machine with more jobs than cores a short job
+      // would be over before a smoothed figure has left its start of 1, and would seem to end at
+      // once.
+      const double age = std::max(0.0, Seconds(now - use.since));
+      use.cpu_rate += std::max(dt / (dt + 2), dt / (age + 0.1)) * (dcpu / dt - use.cpu_rate);
     }
     if (dcpu > 0.005) {
       const double growth = AsDouble(anon - before) / dcpu;
