@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 
 namespace headroom::daemon {
 namespace {
@@ -29,6 +30,18 @@ Recognised RecogniseProcess(const std::vector<std::string>& argv, std::string_vi
   result.is_shell = IsShell(name) || IsShell(comm);
   if (!result.is_shell) result.command = result.runs;
   return result;
+}
+
+std::string DriverOf(const policy::Command& command) {
+  if (command.role == policy::Role::kDriver) return command.name;
+  if (command.role != policy::Role::kTool) return "other";
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), command.name) != names.end();
+  };
+  if (is_one_of({"cicc", "ptxas", "cudafe++", "nvlink", "fatbinary"})) return "nvcc";
+  if (is_one_of({"cc1plus", "cc1", "cc1obj", "cc1objplus", "f951", "gnat1", "clang"})) return "c++";
+  if (is_one_of({"ld", "lto1"})) return "ld";
+  return "other";
 }
 
 }  // namespace headroom::daemon

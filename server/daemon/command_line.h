@@ -20,6 +20,10 @@ struct Recognised {
 };
 Recognised RecogniseProcess(const std::vector<std::string>& argv, std::string_view comm);
 
+// What the policy calls a job that runs this: "nvcc", "c++", "ld" or "other". A build that runs a
+// tool itself, without its driver, runs a job of that driver's.
+std::string DriverOf(const policy::Command& command);
+
 }  // namespace headroom::daemon
 
 #endif  // HEADROOM_SERVER_DAEMON_COMMAND_LINE_H_

@@ -229,7 +229,7 @@ absl::StatusOr<Daemon::Lane*> Daemon::OpenLane(LaneFolder folder, const ProcId& 
     if (attach.has_jobs() && attach.jobs() > 0) lane.jobs = static_cast<int>(attach.jobs());
     if (attach.has_reserve()) lane.reserve = FromProto(attach.reserve());
   }
-  lane.domain = root ? observer_.Hold(id, root.pid) : DomainId{1};
+  lane.domain = observer_.Hold(id, root ? root.pid : getpid());
   core_.Feed(Describe(lane));
   observer_.AddLane(
       {id, lane.folder.kind(), lane.folder.uid(), lane.folder.dir(), &lane.folder.fifo(), root});

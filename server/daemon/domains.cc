@@ -148,7 +148,7 @@ DomainId Domains::Hold(LaneId lane, pid_t pid) {
     const sys::FileId id = cgroup->id();
     auto node = nodes_.find(id);
     if (node == nodes_.end()) {
-      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, {}};
+      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, 0, {}};
       node = nodes_.emplace(id, std::move(fresh)).first;
       if (const std::optional<sys::CgroupMemory> reading = node->second.cgroup.Read()) {
         Tell(node->second, *reading);
@@ -201,18 +201,34 @@ std::vector<policy::DomainSample> Domains::ReadAll() {
       continue;
     }
     Tell(node, *reading);
+    node.own_oom_kills = Counter(reading->oom.oom_kills);
     if (node.id == DomainId::kNone) continue;
-    node.last = {};
     node.last.id = node.id;
     node.last.available = Bytes{reading->AvailableBytes().value_or(0)};
-    node.last.oom_kills = Counter(reading->oom.oom_kills);
+    node.last.psi_full_avg10.reset();
     if (const std::optional<sys::Psi> psi = node.cgroup.ReadPsi(); psi && psi->full) {
       node.last.psi_full_avg10 = policy::Permyriad{psi->full->avg10_permyriad};
     }
-    samples.push_back(node.last);
   }
   for (const sys::FileId& id : gone) Forget(nodes_.find(id));
+  SumOomKills();
+  for (const auto& [id, node] : nodes_) {
+    if (node.id != DomainId::kNone) samples.push_back(node.last);
+  }
   return samples;
+}
+
+void Domains::SumOomKills() {
+  for (auto& [id, node] : nodes_) node.last.oom_kills = node.own_oom_kills;
+  for (const auto& [id, node] : nodes_) {
+    if (node.cgroup.version() != sys::CgroupVersion::kV1) continue;
+    for (std::optional<sys::FileId> above = node.parent; above;) {
+      const auto parent = nodes_.find(*above);
+      if (parent == nodes_.end()) break;
+      parent->second.last.oom_kills += node.own_oom_kills;
+      above = parent->second.parent;
+    }
+  }
 }
 
 std::vector<policy::DomainSample> Domains::ReadFast() {
@@ -229,17 +245,20 @@ std::vector<policy::DomainSample> Domains::ReadFast() {
   return samples;
 }
 
-std::optional<uint64_t> Domains::OomKills(DomainId domain) const {
+std::optional<uint64_t> Domains::OomKills(DomainId domain) {
   if (domain == kHost) {
     const absl::StatusOr<sys::VmStat> vmstat = sys::ReadVmStat(roots_);
     if (!vmstat.ok() || !vmstat->oom_kills) return std::nullopt;
     return Counter(vmstat->oom_kills);
   }
+  for (auto& [id, node] : nodes_) {
+    if (const std::optional<sys::CgroupMemory> reading = node.cgroup.Read()) {
+      node.own_oom_kills = Counter(reading->oom.oom_kills);
+    }
+  }
+  SumOomKills();
   for (const auto& [id, node] : nodes_) {
-    if (node.id != domain) continue;
-    const std::optional<sys::CgroupMemory> reading = node.cgroup.Read();
-    if (!reading || !reading->oom.oom_kills) return std::nullopt;
-    return Counter(reading->oom.oom_kills);
+    if (node.id == domain) return node.last.oom_kills;
   }
   return std::nullopt;
 }

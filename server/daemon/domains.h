@@ -58,8 +58,9 @@ class Domains {
   // What is left alone; kill counters and pressure as last read by ReadAll.
   std::vector<policy::DomainSample> ReadFast();
 
-  // The kernel's OOM kills in this domain, read now.
-  std::optional<uint64_t> OomKills(policy::DomainId domain) const;
+  // The kernel's OOM kills in this domain and what is held below it, read now. (v1 counts a kill in
+  // the victim's own cgroup, whichever limit it was for; v2 in all above it, too.)
+  std::optional<uint64_t> OomKills(policy::DomainId domain);
 
   struct HostExtras {
     int64_t shmem_bytes = 0;
@@ -78,6 +79,7 @@ class Domains {
     policy::DomainId id = policy::DomainId::kNone;  // kNone: no limit at present
     policy::DomainSeen told;                        // what the policy knows
     policy::DomainSample last;
+    uint64_t own_oom_kills = 0;  // as its own counter says
     std::map<policy::LaneId, int> holders;
   };
 
@@ -89,6 +91,7 @@ class Domains {
   policy::DomainId NearestFrom(std::optional<sys::FileId> at) const;
   void Tell(Node& node, const sys::CgroupMemory& reading);
   void Forget(std::map<sys::FileId, Node>::iterator node);
+  void SumOomKills();
   void ReadHost(bool all, policy::DomainSample* sample);
 
   sys::Roots roots_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/daemon/command_line.h"
 #include "server/policy/tool.h"
 #include "server/sys/file.h"
 
@@ -234,12 +235,8 @@ class Parser {
       return {};
     });
     const policy::Command known = policy::RecogniseLine(line);
-    std::string driver = "other";
-    int fan_out = 1;
-    if (known.role == policy::Role::kDriver || known.role == policy::Role::kTool) {
-      driver = known.name;
-      fan_out = std::max(1, known.fan_out);
-    }
+    const std::string driver = DriverOf(known);
+    const int fan_out = driver == "other" ? 1 : std::max(1, known.fan_out);
     for (Edges& edges : edges_) {
       if (edges.driver == driver && edges.fan_out == fan_out) {
         ++edges.count;

@@ -46,7 +46,11 @@ constexpr int64_t kGrowth = int64_t{1} << 20;
 constexpr seconds kGrowing{1};
 // CPU time needs a second file: at this pace it costs a tenth of the fast tier.
 constexpr milliseconds kCpuEvery{200};
-constexpr milliseconds kStillEvery{900};
+// What doesn't grow: a pass over all of them takes 5 us each, so this often 0.2 % of a core; a
+// short job's CPU time would else be known only up to its middle.
+constexpr std::chrono::microseconds kStillEach{2500};
+constexpr milliseconds kStillMin{200};
+constexpr milliseconds kStillMax{900};
 
 constexpr seconds kDomainEvery{5};
 constexpr milliseconds kOpenersEvery{900};
@@ -82,7 +86,6 @@ Observer::~Observer() {
 }
 
 void Observer::Start() {
-  domains_.Start([this](policy::Event event) { host_.Emit(std::move(event)); });
   running_ = true;
   Look();
 }
@@ -134,6 +137,14 @@ void Observer::AddLane(Lane lane) {
   }
 }
 
+DomainId Observer::Hold(LaneId lane, pid_t pid) {
+  const DomainId domain = domains_.Hold(lane, pid);
+  policy::Sample sample;
+  sample.domains = domains_.ReadAll();
+  host_.Emit(std::move(sample));
+  return domain;
+}
+
 void Observer::RemoveLane(LaneId lane) {
   lanes_.erase(lane);
   domains_.Drop(lane);
@@ -164,6 +175,7 @@ void Observer::LookAtAll() {
 }
 
 void Observer::Survey(std::set<uint32_t> uids) {
+  domains_.Start([this](policy::Event event) { host_.Emit(std::move(event)); });
   catalog_.SetUsers(std::move(uids));
   catalog_.Refresh(host_.Now(), {});
 }
@@ -211,6 +223,11 @@ void Observer::OnTimer() {
   }
 }
 
+Duration Observer::StillPeriod() const {
+  return std::clamp<Duration>(kStillEach * static_cast<int64_t>(job_of_.size()), kStillMin,
+                              kStillMax);
+}
+
 void Observer::Fast(Time now) {
   policy::Sample sample;
   sample.domains = domains_.ReadFast();
@@ -221,10 +238,11 @@ void Observer::Fast(Time now) {
     lane.clients = entry.figures.clients;
     sample.lanes.push_back(lane);
   }
+  const Duration still = StillPeriod();
   for (const auto& [proc, job] : job_of_) {
     KnownProcess* process = catalog_.Find(proc);
     if (process == nullptr || !process->reader) continue;
-    if (now - process->grew_at > kGrowing && now - process->sampled_at < kStillEvery) continue;
+    if (now - process->grew_at > kGrowing && now - process->sampled_at < still) continue;
     SampleProcess(*process, now, &sample.procs);
   }
   fast_due_ = now + FastPeriod();
@@ -394,7 +412,7 @@ void Observer::TellJobs() {
       const auto known = known_by.find(job.job);
       if (known != known_by.end() && rank(known->second->what.runs) > 0) {
         const policy::Command& command = known->second->what.runs;
-        told.driver = command.name;
+        told.driver = DriverOf(command);
         told.source = Relative(command.source, client != nullptr ? client->cwd : std::string());
         told.fan_out = std::max(1, command.fan_out);
       }
@@ -482,6 +500,14 @@ void Observer::FollowDomains(Time now) {
     if (whose.size() > kMost) whose.resize(kMost);
     std::vector<DomainId> domains;
     for (const ProcId& proc : whose) domains.push_back(domains_.Hold(id, proc.pid));
+    if (std::all_of(domains.begin(), domains.end(),
+                    [&](DomainId there) { return there == entry.domain; })) {
+      continue;
+    }
+    // What is left there has to be known before it is chosen, and before the policy plans with it.
+    policy::Sample sample;
+    sample.domains = domains_.ReadAll();
+    host_.Emit(std::move(sample));
     const DomainId domain = domains_.Tightest(domains);
     if (domain == entry.domain) continue;
     entry.domain = domain;
@@ -581,7 +607,7 @@ void Observer::Scan(Time now) {
   for (const auto& [proc, job] : job_of_) {
     KnownProcess* process = catalog_.Find(proc);
     if (process == nullptr || !process->reader) continue;
-    if (!slow && now - process->grew_at > kGrowing && now - process->sampled_at < kStillEvery) {
+    if (!slow && now - process->grew_at > kGrowing && now - process->sampled_at < StillPeriod()) {
       continue;
     }
     SampleProcess(*process, now, &sample.procs);

@@ -101,7 +101,9 @@ class Observer {
            Domains domains, Options options);
   ~Observer();
 
-  // Tells of the host's domain and begins.
+  // Tells of the host's domain and finds the processes that there are, before the first lane is
+  // added: for Lives and IsOpen.
+  void Survey(std::set<uint32_t> uids);
   void Start();
   void Stop();
   void SetOptions(Options options);
@@ -111,8 +113,9 @@ class Observer {
   void AddLane(Lane lane);
   void RemoveLane(policy::LaneId lane);
   void SetRoot(policy::LaneId lane, const policy::ProcId& root);
-  // The domain of `pid` for a lane that is about to be opened.
-  policy::DomainId Hold(policy::LaneId lane, pid_t pid) { return domains_.Hold(lane, pid); }
+  // The domain of `pid` for a lane that is about to be opened; the policy has it with what is left
+  // in it when this returns, as the lane's first tokens are decided on at once.
+  policy::DomainId Hold(policy::LaneId lane, pid_t pid);
 
   // Looks as soon as the present handler is through: something has happened.
   void LookSoon();
@@ -124,8 +127,6 @@ class Observer {
   LaneFigures figures(policy::LaneId lane) const;
   // Of a tool process that is a lane's member: whether a signal may be sent to it for this lane.
   bool MayTouch(policy::LaneId lane, const policy::ProcId& proc) const;
-  // Finds the processes that there are, before the first lane is added: for Lives and IsOpen.
-  void Survey(std::set<uint32_t> uids);
   // Whether any process has this folder as its lane, or is `root`.
   bool Lives(const std::string& dir, const policy::ProcId& root);
   // Whether somebody besides the daemon has the fifo open.
@@ -180,6 +181,7 @@ class Observer {
   void SetIdle(bool idle);
   std::vector<pid_t> Openers(const sys::Fifo& fifo, uint32_t uid) const;
   std::string Relative(const std::string& source, const std::string& cwd) const;
+  policy::Duration StillPeriod() const;
   std::chrono::nanoseconds FastPeriod() const;
   std::chrono::nanoseconds ScanPeriod() const;
 
