@@ -630,19 +630,19 @@ TEST_CASE("a runtime folder that can't be used ends with 1 and says why") {
 TEST_CASE("SIGHUP reads the configuration again; a bad one changes nothing") {
   TempDir dir;
   const fs::path config = dir / "headroom.toml";
-  WriteFile(config, "[jobs]\nmax = 3\n");
+  WriteFile(config, "[jobs]\nmax = 2\n");
   TestDaemon daemon({"--config", config.string()});
   ControlClient control(daemon.socket());
   const std::string lane = control.Attach();
-  REQUIRE(WaitForIdle(lane, 2));
-  WriteFile(config, "[jobs]\nmax = 5\n");
+  REQUIRE(WaitForIdle(lane, 1));
+  WriteFile(config, "[jobs]\nmax = 4\n");
   kill(daemon.pid(), SIGHUP);
-  CHECK(WaitForIdle(lane, 4));
+  CHECK(WaitForIdle(lane, 3));
   WriteFile(config, "[jobs]\nmax = \"many\"\n");
   kill(daemon.pid(), SIGHUP);
   CHECK(WaitUntil(
       [&] { return daemon.Log().find("configuration not changed") != std::string::npos; }));
-  CHECK(Idle(lane) == 4);
+  CHECK(Idle(lane) == 3);
   // And for one lane, from its owner.
   v1::Request set;
   set.mutable_set()->set_lane(daemon.Lane(lane)->id());
@@ -670,8 +670,8 @@ TEST_CASE("a private daemon ends with its last lane, and offers no lasting envir
 TEST_CASE("decisions are explained with their inputs, to whom they concern") {
   TestDaemon daemon;
   ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(5);
-  REQUIRE(WaitForIdle(lane, 4));
+  const std::string lane = control.Attach(4);
+  REQUIRE(WaitForIdle(lane, 3));
   v1::Request request;
   request.mutable_explain();
   const v1::Explanation explanation = control.Call(request).explanation();
@@ -683,7 +683,7 @@ TEST_CASE("decisions are explained with their inputs, to whom they concern") {
     CHECK(decision.lane_name() == fs::path(lane).filename().string());
     CHECK(decision.at_ns() > 1'600'000'000'000'000'000u);
   }
-  CHECK(minted >= 4);
+  CHECK(minted >= 3);
   const v1::Status status = control.Status();
   CHECK(status.memory().total() > 0);
   CHECK(status.memory().available() > 0);

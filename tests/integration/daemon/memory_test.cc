@@ -1,0 +1,203 @@
+// The daemon in memory cgroups that are too small for their builds: stand-in compilers, real ninja
+// and make, real limits, `headroom run` as people use it. The kernel's own counters are the judge.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/integration/daemon/daemon_fixture.h"
+#include "tests/support/testing.h"
+
+namespace headroom::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// What every test here needs; prints why it is skipped.
+struct Needs {
+  std::string ninja;
+  std::string make;
+};
+std::optional<Needs> Ready() {
+  if (const std::optional<std::string> why = MemoryCgroup::WhyUnavailable()) {
+    printf("SKIPPED: %s\n", why->c_str());
+    return std::nullopt;
+  }
+  const std::optional<fs::path> ninja = VenvTool("ninja");
+  const std::optional<fs::path> make = VenvTool("make");
+  if (!ninja || !make) {
+    printf("SKIPPED: ninja and make of PyPI aren't in build/venv/bin; run scripts/setup\n");
+    return std::nullopt;
+  }
+  return Needs{ninja->string(), make->string()};
+}
+
+ProgramOptions HeadroomRun(const TestDaemon& daemon, const MemoryCgroup& cgroup,
+                           const fs::path& cwd, std::vector<std::string> options,
+                           const std::string& client) {
+  ProgramOptions run;
+  run.argv = {HEADROOM_BIN_DIR "/headroom", "run", "--no-gate"};
+  run.argv.insert(run.argv.end(), options.begin(), options.end());
+  run.argv.insert(run.argv.end(), {"--", client});
+  run.env["HEADROOM_RUNTIME_DIR"] = daemon.runtime_dir().string();
+  run.env["MAKEFLAGS"] = std::nullopt;
+  run.env["HEADROOM_LANE"] = std::nullopt;
+  run.cwd = cwd;
+  run.cgroup = &cgroup;
+  return run;
+}
+
+// Like compilers, they grow with the CPU time that they get: the policy predicts along that.
+StandinBuild CpuBound(StandinBuild build) {
+  build.common_options = "--cpu 1";
+  return build;
+}
+
+struct HeavyBuild {
+  TempDir dir;
+  StandinTools tools;
+  StandinBuild build;
+  fs::path work;
+
+  explicit HeavyBuild(StandinBuild edges, bool for_make = false)
+      : tools(dir / "bin"), build(std::move(edges)), work(dir / "work") {
+    fs::create_directories(work);
+    if (for_make) {
+      WriteMakeBuild(work, tools, build);
+    } else {
+      WriteNinjaBuild(work, tools, build);
+    }
+  }
+  std::vector<StandinRun> Runs() const { return ReadStandinLog(work / "standin.log"); }
+};
+
+// Host PSI "full avg10", in percent; negative where there is none.
+double PsiFull() {
+  std::ifstream file("/proc/pressure/memory");
+  for (std::string line; std::getline(file, line);) {
+    double value = 0;
+    if (sscanf(line.c_str(), "full avg10=%lf", &value) == 1) return value;
+  }
+  return -1;
+}
+
+void CheckPassed(const ProgramResult& result, const HeavyBuild& build, const MemoryCgroup& cgroup) {
+  INFO(result.err << result.out);
+  CHECK(result.exit_code == 0);
+  CHECK(cgroup.OomKills() == 0);
+  CHECK(build.Runs().size() == build.build.edges.size());
+  printf("%s", result.err
+                   .substr(result.err.rfind("headroom: wall") == std::string::npos
+                               ? result.err.size()
+                               : result.err.rfind("headroom: wall"))
+                   .c_str());
+}
+
+TEST_CASE("a limit on the grandparent cgroup alone is kept to (K6)") {
+  const std::optional<Needs> needs = Ready();
+  if (!needs) return;
+  const MemoryCgroup grandparent(450 * kMiB);
+  const MemoryCgroup parent(grandparent, "parent");
+  const MemoryCgroup leaf(parent, "leaf");
+  TestDaemon daemon;
+  // Eight at once would take twice the limit.
+  const HeavyBuild build(CpuBound(UnevenBuild(12, 60 * kMiB, 200 * kMiB, 1, 2)));
+  const ProgramResult result =
+      Run(HeadroomRun(daemon, leaf, build.work, {"--jobs", "8"}, needs->ninja), seconds(200));
+  CheckPassed(result, build, grandparent);
+  CHECK(MeanParallel(build.Runs()) > 1.0);
+  CHECK(MaxParallel(build.Runs()) <= 8);
+}
+
+TEST_CASE("two builds in one lane stay in one budget together (K7)") {
+  const std::optional<Needs> needs = Ready();
+  if (!needs) return;
+  const MemoryCgroup cgroup(450 * kMiB);
+  TestDaemon daemon;
+  ControlClient control(daemon.socket());
+  v1::Request set;
+  set.mutable_set()->set_jobs(8);
+  control.Call(set);
+  const std::string lane = control.SharedLane();
+  const HeavyBuild first(CpuBound(UnevenBuild(6, 60 * kMiB, 200 * kMiB, 1, 2, 1)));
+  const HeavyBuild second(CpuBound(UnevenBuild(6, 60 * kMiB, 200 * kMiB, 1, 2, 2)));
+  std::vector<std::unique_ptr<Program>> builds;
+  for (const HeavyBuild* build : {&first, &second}) {
+    ProgramOptions options = InLane(lane, {needs->ninja}, 8, build->work);
+    options.cgroup = &cgroup;
+    builds.push_back(std::make_unique<Program>(options));
+  }
+  for (const std::unique_ptr<Program>& build : builds) {
+    const ProgramResult result = build->Wait(seconds(100));
+    INFO(result.out << result.err);
+    CHECK(result.exit_code == 0);
+  }
+  CHECK(cgroup.OomKills() == 0);
+  CHECK(first.Runs().size() == 6);
+  CHECK(second.Runs().size() == 6);
+  // Both go on all the time: none waits for the other's end.
+  CHECK(first.Runs().back().start_seconds > second.Runs().front().start_seconds);
+  CHECK(second.Runs().back().start_seconds > first.Runs().front().start_seconds);
+  // Everything is back.
+  CHECK(WaitUntil([&] {
+    const v1::Lane now = *daemon.Lane(lane);
+    return now.pool().out() == 0 && now.clients() == 0;
+  }));
+}
+
+TEST_CASE("a limit far below what the build wants: no kill, and the host doesn't stall (K10)") {
+  const std::optional<Needs> needs = Ready();
+  if (!needs) return;
+  if (PsiFull() > 5) {
+    printf("SKIPPED: the host stalls already (memory PSI full avg10 is above 5 %%)\n");
+    return;
+  }
+  const MemoryCgroup cgroup(800 * kMiB);
+  TestDaemon daemon;
+  // All at once would take 2.5 GB.
+  const HeavyBuild build(CpuBound(UnevenBuild(10, 150 * kMiB, 350 * kMiB, 1, 2)));
+  Program run(HeadroomRun(daemon, cgroup, build.work, {"--jobs", "10"}, needs->ninja));
+  double worst = 0;
+  while (run.Running()) {
+    worst = std::max(worst, PsiFull());
+    std::this_thread::sleep_for(milliseconds(250));
+  }
+  CheckPassed(run.Wait(seconds(200)), build, cgroup);
+  printf("worst memory PSI full avg10: %.2f %%\n", worst);
+  CHECK(worst < 10);
+}
+
+TEST_CASE("a cgroup that vanishes in mid-build leaves the rest of the chain") {
+  const std::optional<Needs> needs = Ready();
+  if (!needs) return;
+  const MemoryCgroup outer(600 * kMiB);
+  TestDaemon daemon;
+  const HeavyBuild build(CpuBound(UnevenBuild(6, 60 * kMiB, 150 * kMiB, 0.5, 1)));
+  const HeavyBuild later(CpuBound(UnevenBuild(6, 60 * kMiB, 150 * kMiB, 0.5, 1, 3)));
+  ControlClient control(daemon.socket());
+  const std::string lane = control.SharedLane();
+  {
+    const MemoryCgroup inner(outer, "inner", 400 * kMiB);
+    ProgramOptions options = InLane(lane, {needs->ninja}, 2, build.work);
+    options.cgroup = &inner;
+    CHECK(Run(options).exit_code == 0);
+    CHECK(inner.OomKills() == 0);
+  }
+  ProgramOptions options = InLane(lane, {needs->ninja}, 2, later.work);
+  options.cgroup = &outer;
+  CHECK(Run(options).exit_code == 0);
+  CHECK(outer.OomKills() == 0);
+  CHECK(control.Status().broken_invariants() == 0);
+}
+
+}  // namespace
+}  // namespace headroom::testing
