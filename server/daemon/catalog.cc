@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "proto/headroom/v1/gate_wire.h"
 #include "server/sys/process.h"
 #include "server/sys/process_table.h"
 
@@ -36,6 +37,22 @@ KnownProcess* Catalog::Find(const ProcId& id) {
   return at != processes_.end() && at->second.id == id ? &at->second : nullptr;
 }
 
+KnownProcess* Catalog::Learn(const ProcId& id, Time now) {
+  if (KnownProcess* known = Find(id)) return known;
+  std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, id.pid);
+  if (!info || info->id.start_ticks != id.start || processes_.contains(id.pid)) return nullptr;
+  KnownProcess process;
+  process.id = id;
+  process.ppid = info->ppid;
+  process.uid = info->uid;
+  process.comm = std::move(info->comm);
+  process.dead = info->state == 'Z' || info->state == 'X' || info->state == 'x';
+  process.threads = info->threads;
+  process.first_seen = process.looked_at = process.changed_at = now;
+  if (!process.dead) LookInto(process);
+  return &processes_.emplace(id.pid, std::move(process)).first->second;
+}
+
 void Catalog::LookInto(KnownProcess& process) {
   process.what = {};
   process.argv.clear();
@@ -44,6 +61,8 @@ void Catalog::LookInto(KnownProcess& process) {
   process.environ_read = false;
   process.lane_dir.clear();
   if (process.ppid == kKernelThreads || process.id.pid == kKernelThreads) return;
+  // It still has its tool's words, and none of its memory.
+  if (process.comm == gate::kGateKeeperName) return;
   std::optional<std::vector<std::string>> argv =
       sys::ReadCmdline(roots_, process.id.pid, kCmdlineBytes);
   if (argv && !argv->empty()) {

@@ -49,7 +49,10 @@ struct KnownProcess {
   std::string cwd;                // of clients alone
 
   // Tool processes.
-  bool told = false;  // the policy knows of it
+  bool told = false;     // the policy knows of it
+  bool gated = false;    // a worker of the gate, or held like one: its end is told by others
+  bool counted = false;  // as one out of the gate's reach
+  int64_t files = 0;     // resident, not anonymous
   std::optional<sys::AnonReader> reader;
   int64_t anon = 0;
   policy::Duration cpu{0};
@@ -75,6 +78,8 @@ class Catalog {
   std::map<pid_t, KnownProcess>& processes() { return processes_; }
   const std::map<pid_t, KnownProcess>& processes() const { return processes_; }
   KnownProcess* Find(const policy::ProcId& id);
+  // The same for one that no listing has shown yet. nullptr: gone, or another by now.
+  KnownProcess* Learn(const policy::ProcId& id, policy::Time now);
 
   // For DeriveTree; `lane_of_dir` knows the lanes by their folder.
   std::vector<TreeProcess> ForTree(const std::map<std::string, policy::LaneId>& lane_of_dir) const;

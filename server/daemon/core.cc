@@ -59,6 +59,13 @@ void Core::Feed(policy::Event event) {
 
 void Core::One(const policy::Event& event) {
   const policy::Time now = Now();
+  ended_.reset();
+  if (const auto* end = std::get_if<policy::GateEnded>(&event)) {
+    // A verdict may be the last that is heard of it.
+    if (const auto gate = state_.gates.find(end->gate); gate != state_.gates.end()) {
+      ended_ = gate->second;
+    }
+  }
   const std::vector<Action> actions = policy::Step(state_, event, now);
   if (recorder_ != nullptr) recorder_->Record(event, now, actions, state_);
   Check(now);
@@ -85,12 +92,15 @@ void Core::Remember(const Action& action) {
   decision.at = clock_.wall();
   decision.action = action;
   const auto of_gate = [&](GateId id) {
-    const auto gate = state_.gates.find(id);
-    if (gate == state_.gates.end()) return;
-    decision.lane = gate->second.lane;
-    decision.pid = gate->second.worker ? gate->second.worker.pid : gate->second.keeper.pid;
-    decision.tool = gate->second.tool;
-    decision.source = gate->second.source;
+    const auto there = state_.gates.find(id);
+    const policy::GateState* gate = there != state_.gates.end()    ? &there->second
+                                    : ended_ && ended_->gate == id ? &*ended_
+                                                                   : nullptr;
+    if (gate == nullptr) return;
+    decision.lane = gate->lane;
+    decision.pid = gate->worker ? gate->worker.pid : gate->keeper.pid;
+    decision.tool = gate->tool;
+    decision.source = gate->source;
   };
   const auto of_proc = [&](const ProcId& id, LaneId lane) {
     decision.lane = lane;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,7 @@ class Core {
   Interpreter& interpreter_;
   trace::Recorder* recorder_;
   policy::State state_;
+  std::optional<policy::GateState> ended_;  // the gate of the present event, as it was before
   std::deque<policy::Event> queue_;
   bool draining_ = false;
   std::deque<Decision> decisions_;

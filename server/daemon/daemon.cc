@@ -123,6 +123,7 @@ Daemon::Daemon(boost::asio::io_context& io, DaemonOptions options, sys::LockFile
       collector_(std::move(collector)),
       collected_(io, dup(collector_->event_fd())),
       observer_(io, *this, options_.roots, std::move(domains), ObserverOptions()),
+      gate_(io, *this, options_.roots),
       notifier_(Notifier::FromEnvironment()),
       signals_(io, SIGTERM, SIGINT, SIGHUP),
       housekeeping_(io),
@@ -228,12 +229,22 @@ absl::StatusOr<Daemon::Lane*> Daemon::OpenLane(LaneFolder folder, const ProcId& 
     const v1::AttachRequest& attach = *lane.folder.attach();
     if (attach.has_jobs() && attach.jobs() > 0) lane.jobs = static_cast<int>(attach.jobs());
     if (attach.has_reserve()) lane.reserve = FromProto(attach.reserve());
+    lane.gated = attach.gate();
+  }
+  // A shared lane's builds may come without the gate: there tokens carry the memory plan as well.
+  if (lane.gated || lane.folder.kind() == LaneKind::kShared) {
+    if (const absl::Status listening = gate_.Listen(id, lane.folder.dir(), lane.folder.uid());
+        !listening.ok()) {
+      spdlog::warn("{}; this lane has no gate", Str(listening));
+      lane.gated = false;
+    }
   }
   lane.domain = observer_.Hold(id, root ? root.pid : getpid());
   core_.Feed(Describe(lane));
   observer_.AddLane(
       {id, lane.folder.kind(), lane.folder.uid(), lane.folder.dir(), &lane.folder.fifo(), root});
   if (lane.folder.kind() == LaneKind::kOwn) had_lane_ = true;
+  if (lane.gated) WatchExecs();
   return &lane;
 }
 
@@ -246,6 +257,12 @@ void Daemon::CloseLane(LaneId id) {
   if (lane == nullptr) return;
   observer_.RemoveLane(id);
   core_.Feed(policy::LaneClosed{id});
+  gate_.CloseLane(id);
+  std::vector<ProcId> held;
+  for (const auto& [proc, there] : held_) {
+    if (there.lane == id) held.push_back(proc);
+  }
+  for (const ProcId& proc : held) LetGo(proc);
   collector_->Remove(static_cast<uint64_t>(id)).IgnoreError();
   if (const absl::Status removed = folders_.Remove(lane->folder); !removed.ok()) {
     spdlog::warn("{}", Str(removed));
@@ -293,7 +310,7 @@ void Daemon::OnScanned() {
   for (auto& [id, lane] : lanes_) {
     const LaneFigures figures = observer_.figures(id);
     lane.account.Saw(now, figures.running_jobs, figures.running_tools, figures.anon_bytes);
-    LookForOomKills(lane);
+    LookForOomKills(lane, false);
     if (lane.folder.kind() != LaneKind::kOwn || lane.attached) continue;
     // After a restart `run` needs a moment to come back: as long as it lives, so does its lane.
     const bool lives = figures.members > 0 || observer_.Lives("", lane.root);
@@ -301,6 +318,7 @@ void Daemon::OnScanned() {
     if (lane.gone_scans >= kGoneScans) over.push_back(id);
   }
   std::erase_if(ended_, [&](const EndedTool& tool) { return now - tool.at > kOomWindow; });
+  TendHeld();
   for (const LaneId id : over) {
     Lane* lane = Find(id);
     // Somebody out of our sight (another user's process, an odd environment) may still use it.
@@ -327,34 +345,6 @@ void Daemon::EndIfDone() {
   }
   spdlog::info("no lane is left; this private daemon ends");
   End();
-}
-
-void Daemon::LookForOomKills(Lane& lane) {
-  const auto& domains = core_.state().domains;
-  const auto domain = domains.find(lane.domain);
-  if (domain == domains.end() || !domain->second.sampled) return;
-  const uint64_t count = domain->second.oom_kills;
-  const std::optional<uint64_t> before = std::exchange(lane.oom_kills_seen, count);
-  if (!before || count <= *before) return;
-  const uint32_t kills = static_cast<uint32_t>(count - *before);
-  lane.account.AddOomKills(kills);
-  // The kernel doesn't say whom; it takes the largest.
-  std::vector<EndedTool*> victims;
-  for (EndedTool& tool : ended_) {
-    if (tool.lane == lane.id && !tool.tool.empty()) victims.push_back(&tool);
-  }
-  std::sort(victims.begin(), victims.end(),
-            [](const EndedTool* a, const EndedTool* b) { return a->anon_bytes > b->anon_bytes; });
-  for (uint32_t i = 0; i < kills; ++i) {
-    const EndedTool* victim = i < victims.size() ? victims[i] : nullptr;
-    lane.account.AddIncident(v1::Incident::OOM_KILL, victim != nullptr ? victim->tool : "",
-                             victim != nullptr ? victim->source : "",
-                             victim != nullptr ? victim->anon_bytes : 0, domain->second.limit.count,
-                             domain->second.name, core_.Now());
-  }
-  for (uint32_t i = 0; i < kills && i < victims.size(); ++i) victims[i]->tool.clear();
-  spdlog::warn("{} killed {} process{} in lane {}", "the kernel's OOM killer", kills,
-               kills == 1 ? "" : "es", lane.folder.name());
 }
 
 // --- What the policy wants done
@@ -428,7 +418,9 @@ bool Daemon::TakeTokens(Lane& lane) {
 
 void Daemon::Do(const policy::Freeze& action) {
   Lane* lane = Find(action.lane);
-  if (lane == nullptr || !observer_.MayTouch(action.lane, action.proc)) return;
+  if (lane == nullptr) return;
+  if (gate_.Freeze(action.proc)) return NoteFreeze(*lane, action.proc);
+  if (!observer_.MayTouch(action.lane, action.proc)) return;
   absl::StatusOr<sys::PidFd> pidfd =
       sys::PidFd::Open(options_.roots, {action.proc.pid, action.proc.start});
   if (!pidfd.ok()) {
@@ -445,17 +437,22 @@ void Daemon::Do(const policy::Freeze& action) {
     if (!absl::IsNotFound(sent)) spdlog::warn("can't freeze: {}", Str(sent));
     return;
   }
+  NoteFreeze(*lane, action.proc);
+}
+
+void Daemon::NoteFreeze(Lane& lane, const ProcId& frozen) {
   for (const policy::ProcState& proc : core_.state().procs) {
-    if (proc.proc != action.proc) continue;
+    if (proc.proc != frozen) continue;
     const auto domain = core_.state().domains.find(proc.domain);
     const bool known = domain != core_.state().domains.end();
-    lane->account.AddIncident(v1::Incident::FREEZE, proc.tool, proc.source, proc.use.anon.count,
-                              known ? domain->second.limit.count : 0,
-                              known ? domain->second.name : "", core_.Now());
+    lane.account.AddIncident(v1::Incident::FREEZE, proc.tool, proc.source, proc.use.anon.count,
+                             known ? domain->second.limit.count : 0,
+                             known ? domain->second.name : "", core_.Now());
   }
 }
 
 void Daemon::Thaw(const ProcId& proc) {
+  if (gate_.Thaw(proc)) return;
   const auto held = thawer_.held().find(proc);
   if (held == thawer_.held().end()) return;
   if (const absl::Status sent = held->second.Send(SIGCONT); !sent.ok() && !absl::IsNotFound(sent)) {
@@ -467,11 +464,6 @@ void Daemon::Thaw(const ProcId& proc) {
 void Daemon::Do(const policy::Thaw& action) {
   Thaw(action.proc);
 }
-
-// The gate's server carries these out; without one the policy has no gated process to name.
-void Daemon::Do(const policy::Admit&) {}
-void Daemon::Do(const policy::Evict&) {}
-void Daemon::Do(const policy::Verdict&) {}
 
 void Daemon::Do(const policy::SetSampling& action) {
   observer_.SetFast(action.fast);
@@ -489,7 +481,7 @@ Time Daemon::Now() {
 }
 
 bool Daemon::IsFrozen(const ProcId& proc) {
-  return thawer_.held().contains(proc);
+  return thawer_.held().contains(proc) || gate_.IsFrozen(proc);
 }
 
 int Daemon::ReadIdle(LaneId id) {
@@ -602,6 +594,7 @@ absl::StatusOr<v1::LaneSummary> Daemon::OnDetach(const Peer& peer, const v1::Det
   observer_.LookAtAll();
   lane = Find(id);
   if (lane == nullptr) return absl::NotFoundError("the lane is gone");
+  LookForOomKills(*lane, true);
   v1::LaneSummary summary = lane->account.Summary(core_.Now());
   summary.set_daemon_restarted(lane->restarted);
   lane->attached = false;
@@ -775,6 +768,7 @@ void Daemon::Housekeep() {
     if (error || ending_) return;
     if (recorder_ != nullptr) recorder_->Flush();
     thawer_.Tend();
+    gate_.Tend();
     EndIfDone();
     if (!ending_) Housekeep();
   });
@@ -784,6 +778,8 @@ void Daemon::End() {
   if (std::exchange(ending_, true)) return;
   notifier_.Stopping();
   control_->Stop();
+  gate_.Stop();
+  execs_descriptor_.reset();
   observer_.Stop();
   std::vector<ProcId> frozen;
   for (const auto& [proc, pidfd] : thawer_.held()) frozen.push_back(proc);

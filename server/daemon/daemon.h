@@ -25,11 +25,13 @@
 #include "server/daemon/config.h"
 #include "server/daemon/control_server.h"
 #include "server/daemon/core.h"
+#include "server/daemon/gate_server.h"
 #include "server/daemon/lanes.h"
 #include "server/daemon/notify.h"
 #include "server/daemon/observer.h"
 #include "server/daemon/thawer.h"
 #include "server/sys/lock_file.h"
+#include "server/sys/proc_connector.h"
 #include "server/sys/token_collector.h"
 #include "server/trace/recorder.h"
 #include "server/trace/storage.h"
@@ -45,7 +47,7 @@ struct DaemonOptions {
   sys::Roots roots;
 };
 
-class Daemon : public ControlHandler, private Interpreter, private ObserverHost {
+class Daemon : public ControlHandler, private Interpreter, private ObserverHost, private GateHost {
  public:
   // Takes the runtime folder's lock. AlreadyExists: another daemon has it, named with its pid.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(boost::asio::io_context& io,
@@ -88,8 +90,19 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
     LaneAccount account;
     std::optional<policy::ReasonCode> last_reason;
     std::optional<uint64_t> oom_kills_seen;
-    int64_t moved = 0;   // tokens put in less those taken out
-    int gone_scans = 0;  // scans in a row without a process of its build
+    int64_t moved = 0;  // tokens put in less those taken out
+    // Kills that the counter tells of and a gate's end names come in either order.
+    int oom_named = 0;                      // named, and not yet seen in the counter
+    std::vector<policy::Time> oom_unnamed;  // seen in the counter, at these moments
+    int gone_scans = 0;                     // scans in a row without a process of its build
+  };
+
+  // A tool process out of the gate's reach, held and released by signals.
+  struct Held {
+    policy::GateId gate = policy::GateId::kNone;
+    policy::LaneId lane = policy::LaneId::kNone;
+    policy::ProcId job;
+    bool running = false;
   };
 
   Daemon(boost::asio::io_context& io, DaemonOptions options, sys::LockFile lock,
@@ -115,7 +128,16 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
   int JobsOf(const Lane& lane) const;
   Observer::Options ObserverOptions() const;
   void Thaw(const policy::ProcId& proc);
-  void LookForOomKills(Lane& lane);
+  void NoteFreeze(Lane& lane, const policy::ProcId& frozen);
+  void LookForOomKills(Lane& lane, bool at_end);
+  void AddGateIncident(v1::Incident::Kind kind, const GateServer::Tool& tool, int64_t bytes,
+                       bool with_limit);
+  std::string TightestName(policy::DomainId domain, int64_t* limit_bytes) const;
+  bool TryHold(Lane& lane, const KnownProcess& process, const policy::ProcSeen& seen);
+  void LetGo(const policy::ProcId& proc);
+  void TendHeld();
+  void WatchExecs();
+  void WaitForExecs();
 
   // Interpreter.
   void Carry(const policy::Action& action) override;
@@ -128,7 +150,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
   void Do(const policy::Verdict& action);
   void Do(const policy::SetSampling& action);
 
-  // ObserverHost.
+  // ObserverHost, GateHost.
   void Emit(policy::Event event) override;
   policy::Time Now() override;
   bool IsFrozen(const policy::ProcId& proc) override;
@@ -137,7 +159,20 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
   int Out(policy::LaneId lane, int idle) override;
   void OnDomain(policy::LaneId lane, policy::DomainId domain) override;
   void OnEnded(const EndedTool& tool) override;
+  Claim OnFound(const KnownProcess& process, policy::LaneId lane,
+                const policy::ProcSeen& seen) override;
+  void OnGatedGone(const EndedTool& tool) override;
   void OnScanned() override;
+
+  // GateHost.
+  policy::DomainId DomainOf(policy::LaneId lane, pid_t pid) override;
+  Placement PlaceOf(policy::LaneId lane, pid_t pid) override;
+  void SampleDomains() override;
+  void OnWaits(const policy::ProcId& keeper) override;
+  void OnWorker(policy::LaneId lane, const policy::ProcId& worker,
+                const policy::ProcId& job) override;
+  std::optional<int64_t> OnWorkerGone(const policy::ProcId& worker) override;
+  void OnUnsupervised(const policy::ProcId& proc) override;
 
   boost::asio::io_context& io_;
   DaemonOptions options_;
@@ -150,6 +185,12 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost 
   std::unique_ptr<sys::TokenCollector> collector_;
   boost::asio::posix::stream_descriptor collected_;
   Observer observer_;
+  GateServer gate_;
+  std::map<policy::ProcId, Held> held_;
+  std::set<policy::ProcId> out_of_reach_;  // counted; those that live
+  std::unique_ptr<sys::ProcConnector> execs_;
+  std::unique_ptr<boost::asio::posix::stream_descriptor> execs_descriptor_;
+  bool execs_tried_ = false;
   std::unique_ptr<ControlServer> control_;
   Notifier notifier_;
   std::unique_ptr<Watchdog> watchdog_;

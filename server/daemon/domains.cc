@@ -161,6 +161,19 @@ DomainId Domains::Hold(LaneId lane, pid_t pid) {
   return NearestFrom(parent);
 }
 
+DomainId Domains::HoldAgain(LaneId lane, pid_t pid) {
+  const std::optional<sys::CgroupLocation> location = Locate(pid);
+  if (!location) return kHost;
+  const auto leaf = leaf_of_path_.find(location->Path());
+  if (leaf != leaf_of_path_.end()) {
+    const auto node = nodes_.find(leaf->second);
+    if (node != nodes_.end() && node->second.holders.contains(lane)) {
+      return NearestFrom(leaf->second);
+    }
+  }
+  return Hold(lane, pid);
+}
+
 void Domains::Forget(std::map<sys::FileId, Node>::iterator node) {
   if (node->second.id != DomainId::kNone) emit_(policy::DomainGone{node->second.id});
   std::erase_if(leaf_of_path_, [&](const auto& entry) { return entry.second == node->first; });

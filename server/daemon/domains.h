@@ -48,6 +48,8 @@ class Domains {
   // held before. Returns the innermost; the host where there is none or `pid` is gone.
   policy::DomainId Hold(policy::LaneId lane, pid_t pid);
   void Drop(policy::LaneId lane);
+  // The same where the cgroup is held already, which is nearly always so: one small file is read.
+  policy::DomainId HoldAgain(policy::LaneId lane, pid_t pid);
   // The innermost known domain of `pid`; makes none.
   policy::DomainId Lookup(pid_t pid) const;
   // Of several domains the one with the least left, as last read.

@@ -259,6 +259,7 @@ void Observer::SampleProcess(KnownProcess& process, Time now,
     process.cpu = Duration(static_cast<int64_t>(read->cpu_ticks) *
                            (std::chrono::nanoseconds(seconds(1)).count() / sys::TicksPerSecond()));
     anon = read->anon_bytes;
+    process.files = std::max<int64_t>(0, read->resident_bytes - read->anon_bytes);
   } else {
     const std::optional<int64_t> read = process.reader->ReadAnonBytes();
     if (!read) return;
@@ -373,6 +374,7 @@ void Observer::TellGone(const std::vector<KnownProcess>& gone, Time now) {
     ended.at = now;
     process.told = false;
     process.reader.reset();
+    if (process.gated) return host_.OnGatedGone(ended);
     host_.Emit(policy::ProcGone{process.id});
     host_.OnEnded(ended);
   };
@@ -381,7 +383,7 @@ void Observer::TellGone(const std::vector<KnownProcess>& gone, Time now) {
     proc_gone(const_cast<KnownProcess&>(process));
   }
   for (auto& [pid, process] : catalog_.processes()) {
-    if (process.told && !IsTool(process)) proc_gone(process);
+    if (process.told && !process.gated && !IsTool(process)) proc_gone(process);
   }
 }
 
@@ -437,7 +439,7 @@ void Observer::TellJobs() {
 void Observer::TellProcs(Time now) {
   for (size_t i = 0; i < view_ids_.size(); ++i) {
     KnownProcess* process = catalog_.Find(view_ids_[i]);
-    if (process == nullptr || process->told || !IsTool(*process)) continue;
+    if (process == nullptr || process->told || process->gated || !IsTool(*process)) continue;
     std::optional<sys::AnonReader> reader =
         sys::AnonReader::Open(roots_, {process->id.pid, process->id.start});
     if (!reader) continue;
@@ -477,14 +479,86 @@ void Observer::TellProcs(Time now) {
         }
       }
     }
-    process->told = true;
-    process->reader = std::move(reader);
-    process->grew_at = now;
-    process->sampled_at = Time{};
-    process->cpu_at = Time{};
-    job_of_[process->id] = seen.job;
+    if (lane != LaneId::kNone) {
+      const ObserverHost::Claim claim = host_.OnFound(*process, lane, seen);
+      if (claim != ObserverHost::Claim::kTell) continue;
+    }
+    Begin(*process, *std::move(reader), seen.job, now);
     host_.Emit(std::move(seen));
   }
+}
+
+void Observer::Begin(KnownProcess& process, sys::AnonReader reader, const ProcId& job, Time now) {
+  process.told = true;
+  process.reader = std::move(reader);
+  process.grew_at = now;
+  process.sampled_at = Time{};
+  process.cpu_at = Time{};
+  job_of_[process.id] = job;
+}
+
+bool Observer::Follow(const ProcId& proc, const ProcId& job) {
+  const Time now = host_.Now();
+  KnownProcess* process = catalog_.Learn(proc, now);
+  if (process == nullptr) return false;
+  std::optional<sys::AnonReader> reader =
+      sys::AnonReader::Open(roots_, {process->id.pid, process->id.start});
+  if (!reader) return false;
+  process->gated = true;
+  Begin(*process, *std::move(reader), job, now);
+  return true;
+}
+
+std::optional<int64_t> Observer::Unfollow(const ProcId& proc) {
+  KnownProcess* process = catalog_.Find(proc);
+  if (process == nullptr || !process->gated) return std::nullopt;
+  job_of_.erase(proc);
+  process->gated = false;
+  process->told = false;
+  process->reader.reset();
+  if (process->cpu_at == Time{}) return std::nullopt;  // never looked at
+  return process->files;
+}
+
+void Observer::Retract(const ProcId& proc) {
+  KnownProcess* process = catalog_.Find(proc);
+  if (process == nullptr || !process->told || process->gated) return;
+  job_of_.erase(proc);
+  process->told = false;
+  process->reader.reset();
+}
+
+Placement Observer::PlaceOf(LaneId lane, pid_t pid) const {
+  Placement place;
+  const auto entry = lanes_.find(lane);
+  if (entry == lanes_.end()) return place;
+  const TreeLane& tree = entry->second.tree;
+  const auto is_client = [&](const ProcId& id) {
+    return std::binary_search(tree.clients.begin(), tree.clients.end(), id) ||
+           std::binary_search(tree.nested.begin(), tree.nested.end(), id);
+  };
+  constexpr int kMostHops = 64;
+  std::optional<sys::ProcStat> at = sys::ReadProcStat(roots_, pid);
+  for (int hop = 0; at && at->ppid > 1 && hop < kMostHops; ++hop) {
+    std::optional<sys::ProcStat> parent = sys::ReadProcStat(roots_, at->ppid);
+    if (!parent) break;
+    place.ancestors.push_back(parent->pid);
+    const ProcId parent_id{parent->pid, parent->start_ticks};
+    if (!place.job && is_client(parent_id)) {
+      place.job = {at->pid, at->start_ticks};
+      const auto known = catalog_.processes().find(parent->pid);
+      if (known != catalog_.processes().end()) place.build_dir = known->second.cwd;
+    }
+    if (parent_id == entry->second.lane.root) break;
+    at = std::move(parent);
+  }
+  return place;
+}
+
+policy::Sample Observer::SampleDomains() {
+  policy::Sample sample;
+  sample.domains = domains_.ReadAll();
+  return sample;
 }
 
 void Observer::FollowDomains(Time now) {

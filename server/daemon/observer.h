@@ -32,6 +32,7 @@
 
 #include "server/daemon/catalog.h"
 #include "server/daemon/domains.h"
+#include "server/daemon/gate_server.h"
 #include "server/daemon/tree.h"
 #include "server/policy/event.h"
 #include "server/policy/types.h"
@@ -76,6 +77,16 @@ class ObserverHost {
   // The lane's clients live in another domain than before.
   virtual void OnDomain(policy::LaneId lane, policy::DomainId domain) = 0;
   virtual void OnEnded(const EndedTool& tool) = 0;
+  // Whether the policy is to be told of this tool process, which it doesn't know yet.
+  enum class Claim : uint8_t {
+    kTell,   // as any other
+    kLater,  // it may be on its way to the gate
+    kTaken,  // the gate tells of it
+  };
+  virtual Claim OnFound(const KnownProcess& process, policy::LaneId lane,
+                        const policy::ProcSeen& seen) = 0;
+  // A process that the gate speaks for is not there any more.
+  virtual void OnGatedGone(const EndedTool& tool) = 0;
   // After every scan.
   virtual void OnScanned() = 0;
 };
@@ -131,6 +142,21 @@ class Observer {
   bool Lives(const std::string& dir, const policy::ProcId& root);
   // Whether somebody besides the daemon has the fifo open.
   bool IsOpen(const sys::Fifo& fifo, uint32_t uid) const;
+  // Where a process stands, read now.
+  Placement PlaceOf(policy::LaneId lane, pid_t pid) const;
+  policy::DomainId DomainOf(policy::LaneId lane, pid_t pid) {
+    return domains_.HoldAgain(lane, pid);
+  }
+  // All that domains have at this moment, kill counters included.
+  policy::Sample SampleDomains();
+  // A process of the gate that runs: looked at from now on, its end told by OnGatedGone alone.
+  // False: it is gone.
+  bool Follow(const policy::ProcId& proc, const policy::ProcId& job);
+  // The gate doesn't speak for it any more. Its resident files, as last seen.
+  std::optional<int64_t> Unfollow(const policy::ProcId& proc);
+  // It waits at the gate: what a scan told of it before is void.
+  void Retract(const policy::ProcId& proc);
+
   const Domains& domains() const { return domains_; }
   bool idle() const { return idle_; }
   const Catalog& catalog() const { return catalog_; }
@@ -175,6 +201,8 @@ class Observer {
   void FollowDomains(policy::Time now);
   void FollowClients();
   void ReadHints(LaneEntry& entry, const KnownProcess& client);
+  void Begin(KnownProcess& process, sys::AnonReader reader, const policy::ProcId& job,
+             policy::Time now);
   void SampleProcess(KnownProcess& process, policy::Time now,
                      std::vector<policy::ProcSample>* samples);
   void Count();

@@ -23,6 +23,9 @@ constexpr double kRestore = 0.9;
 // An OOM kill that the counter tells of explains ends that are heard of up to this much later.
 constexpr Duration kOomEvidence = std::chrono::seconds(5);
 
+// signal(7); the same on all architectures.
+constexpr int kSigTerm = 15;
+
 // Waiting for a second counts as this many seconds of expected work, so that nobody waits forever
 // behind longer ones.
 constexpr double kAging = 0.5;
@@ -42,20 +45,22 @@ double Seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-// True, and the evidence used up, when an OOM kill in the domain or above explains an end.
+// True, and the evidence used up, when an OOM kill in the domain or above explains an end. A kill
+// is counted in its domain and in all above, the host included: it explains one end, not one each.
 bool TakeOomEvidence(State& state, DomainId id, Time now) {
+  bool found = false;
   int hops = 0;
   const DomainState* at = FindDomain(state, id);
   while (at != nullptr && hops++ < 64) {
     DomainState& domain = state.domains.at(at->id);
     if (domain.oom_unclaimed > 0 && now - domain.oom_at <= kOomEvidence) {
       domain.oom_unclaimed -= 1;
-      return true;
+      found = true;
     }
     if (domain.parent == DomainId::kNone) break;
     at = FindDomain(state, domain.parent);
   }
-  return false;
+  return found;
 }
 
 Bytes TightestLimit(const State& state, DomainId id) {
@@ -113,6 +118,8 @@ void Track(State& state, const GateRequest& request, Time now) {
   gate.asked_at = now;
   gate.phase = GatePhase::kWaiting;
   gate.worker = ProcId{};
+  // A scan may have seen it before it asked. It has run nothing, so it teaches nothing.
+  Forget(state, request.keeper, false);
   if (request.worker) {
     // Known to an earlier daemon, and running.
     gate.phase = GatePhase::kRunning;
@@ -183,7 +190,8 @@ void Track(State& state, const GateEnded& ended, Time now, std::vector<Action>& 
       again = true;
       break;
     case GateEnd::kKilled:
-      if (TakeOomEvidence(state, gate.domain, now)) {
+      // The kernel's OOM killer sends SIGKILL and nothing else.
+      if (ended.code != kSigTerm && TakeOomEvidence(state, gate.domain, now)) {
         gate.oom_ends += 1;
         reason.code = ReasonCode::kRetryOomKill;
         reason.inputs.push_back({Input::kOomKills, gate.oom_ends});
