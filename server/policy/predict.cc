@@ -772,8 +772,14 @@ Forecast Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool 
   }
   for (size_t h = 0; h < kHorizons; ++h) {
     const double at = u + per_second * kHorizonSeconds[h];
-    const double f = std::min(1.0, (At(model.curves->rise, at) - rise) * per_left);
-    const double kept = std::min(1.0, At(model.curves->keep, at) * per_keep);
+    double f = std::min(1.0, (At(model.curves->rise, at) - rise) * per_left);
+    double kept = std::min(1.0, At(model.curves->keep, at) * per_keep);
+    if (h == 0 && u < 1 && at - u >= 1) {
+      // Its whole life is shorter than the first horizon: its peak lies at no moment that is looked
+      // at.
+      f = 1;
+      kept = 1;
+    }
     // What grows goes on growing for a while, whatever the class does.
     const double level =
         std::max(now + (reach - now) * f, now + ahead * std::min(4.0, kHorizonSeconds[h]));
