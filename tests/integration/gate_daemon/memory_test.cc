@@ -1,0 +1,193 @@
+// Builds in memory cgroups that are far too small for them: no compiler is lost to the kernel, or
+// every one that is comes back.
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <regex>
+
+#include "tests/integration/gate_daemon/gate_build.h"
+
+namespace headroom::testing {
+namespace {
+
+using std::chrono::seconds;
+
+bool Skip() {
+  if (const auto why = MemoryCgroup::WhyUnavailable()) {
+    std::printf("SKIPPED: %s\n", why->c_str());
+    return true;
+  }
+  if (!OldNinja()) {
+    std::puts("SKIPPED: no ninja below 1.13 in PATH");
+    return true;
+  }
+  return false;
+}
+
+// Processes that took memory: what the bar on parallelism counts.
+double MeanTools(const std::vector<StandinRun>& log) {
+  std::vector<StandinRun> tools;
+  for (const StandinRun& run : log) {
+    if (run.tool != "nvcc") tools.push_back(run);
+  }
+  return MeanParallel(tools);
+}
+
+TEST_CASE("A build far too wide for its memory passes, five times of five") {
+  if (Skip()) return;
+  // 4 times the mean of the commands' largest processes, as examples/cuda is judged.
+  constexpr std::uint64_t kMean = 160 * kMiB;
+  const GateBuild build(CudaBuild(24, kMean, 0.3));
+  const auto expected = build.Expected();
+  REQUIRE(expected.size() == 24);
+  for (int i = 0; i < 5; ++i) {
+    build.Clean();
+    const MemoryCgroup cgroup(4 * kMean);
+    const ProgramResult result =
+        Run(build.Run({"--jobs", "16"}, {*OldNinja(), "-j", "64"}, &cgroup), seconds(120));
+    INFO(result.err << build.DaemonLog());
+    CHECK(result.exit_code == 0);
+    CHECK(cgroup.OomKills() == 0);
+    CHECK(build.Outputs() == expected);
+    const double tools = MeanTools(build.Log());
+    std::printf("run %d: %.1f s, %.2f tool processes on average\n%s\n", i + 1, result.wall_seconds,
+                tools, result.err.substr(0, 200).c_str());
+    CHECK(tools >= 3);
+    CHECK(build.DaemonEnds());
+  }
+}
+
+// `count` compilers that are at their full size at once: nothing sees them come.
+StandinBuild Sudden(int count, std::uint64_t bytes, const std::string& length) {
+  StandinBuild build;
+  for (int i = 0; i < count; ++i) {
+    StandinEdge edge;
+    edge.name = "unit" + std::to_string(i);
+    edge.tool = "cc1plus";
+    const std::string size = std::to_string(bytes);
+    edge.curve = "0:1M,0.2:1M,0.21:" + size + "," + length + ":" + size;
+    build.edges.push_back(edge);
+  }
+  return build;
+}
+
+TEST_CASE("With every prediction spoiled the kernel kills, and all of it is survived") {
+  if (Skip()) return;
+  const GateBuild build(Sudden(16, 30 * kMiB, "0.6"));
+  const auto expected = build.Expected();
+  REQUIRE(expected.size() == 16);
+  build.Clean();
+  const MemoryCgroup cgroup(96 * kMiB);
+  // A daemon that looks but rarely: its brake, which needs no prediction, would be in time.
+  WriteFile(build.dir() / "headroom.toml", "[sampling]\nfast_min = 1000\nfast_max = 1000\n");
+  Program daemon(build.Plain({HEADROOM_BIN_DIR "/headroomd", "--private", "--config",
+                              (build.dir() / "headroom.toml").string()}));
+  REQUIRE(WaitUntil([&] { return fs::exists(build.runtime() / "control.sock"); }));
+  const ProgramResult result = Run(
+      build.Run({"--jobs", "16", "--test-spoiled-peak", "1M"}, {*OldNinja(), "-j", "64"}, &cgroup),
+      seconds(120));
+  INFO(result.err << daemon.Err());
+  CHECK(result.exit_code == 0);
+  CHECK(cgroup.OomKills() > 0);
+  CHECK(build.Outputs() == expected);
+  // Each has its name and figures.
+  const std::regex kill("OOM kill: cc1plus for unit[0-9]+.cu at [0-9.]+ MiB, limit 96(.0)? MiB");
+  CHECK(std::regex_search(result.err, kill));
+  CHECK(Contains(result.err, "run again: cc1plus for unit"));
+  std::printf("%llu kernel OOM kills survived\n",
+              static_cast<unsigned long long>(cgroup.OomKills()));
+}
+
+TEST_CASE("A tool that needs more than its domain has fails the build with one clear line") {
+  if (Skip()) return;
+  StandinBuild one = Sudden(3, 4 * kMiB, "0.3");
+  one.edges[1].curve = "0:1M,0.5:400M,1:400M";
+  const GateBuild build(one);
+  const MemoryCgroup cgroup(150 * kMiB);
+  const ProgramResult result = Run(build.Run({}, {*OldNinja(), "-k", "0"}, &cgroup), seconds(120));
+  INFO(result.err << result.out << build.DaemonLog());
+  CHECK(result.exit_code != 0);
+  // K11: tool, source, need and limit; where the build tool shows the command's own output.
+  const std::regex line(
+      "headroom: cc1plus unit1.cu: killed by the kernel for lack of memory[^\n]*needs more than "
+      "[0-9.]+ MiB, the limit is 150 MiB \\([^\n]+\\)");
+  const std::string all = result.out + result.err;
+  CHECK(std::regex_search(all, line));
+  CHECK(CountOf(all, "killed by the kernel for lack of memory") == 1);
+  CHECK(Contains(result.err, "given up: cc1plus for unit1.cu"));
+  CHECK(build.Outputs().size() == 2);
+}
+
+TEST_CASE("Twenty light compilers, then four heavy linkers: K18") {
+  if (Skip()) return;
+  StandinBuild mixed;
+  for (int i = 0; i < 24; ++i) {
+    StandinEdge edge;
+    edge.name = (i < 20 ? "light" : "link") + std::to_string(i);
+    edge.tool = i < 20 ? "cc1plus" : "ld";
+    edge.curve = i < 20 ? "0:2M,0.1:6M" : "0:4M,0.4:90M,0.6:90M";
+    edge.options = {"--cpu", "0.3"};
+    mixed.edges.push_back(edge);
+  }
+  const GateBuild build(mixed);
+  const MemoryCgroup cgroup(200 * kMiB);  // two linkers fit
+  const ProgramResult result =
+      Run(build.Run({"--jobs", "8"}, {*OldNinja(), "-j", "32"}, &cgroup), seconds(120));
+  INFO(result.err << build.DaemonLog());
+  CHECK(result.exit_code == 0);
+  CHECK(cgroup.OomKills() == 0);
+  CHECK(build.Outputs().size() == 24);
+}
+
+TEST_CASE("One driver that runs four cicc at once, and makes that ignore tokens: K3, K5") {
+  if (Skip()) return;
+  StandinBuild fan;
+  for (int i = 0; i < 3; ++i) {
+    StandinEdge edge;
+    edge.name = "wide" + std::to_string(i);
+    edge.tool = "nvcc";
+    for (int arch = 0; arch < 4; ++arch) edge.chains.push_back("cicc:0:3M,0.3:60M,0.4:60M");
+    edge.options = {"--threads", "4", "--cpu", "0.3"};
+    fan.edges.push_back(edge);
+  }
+  const GateBuild build(fan);
+  const MemoryCgroup cgroup(260 * kMiB);  // twelve at once would need 720
+  const auto make = FindProgram("make");
+  REQUIRE(make);
+  const ProgramResult result =
+      Run(build.Run({"--jobs", "16"}, {make->string(), "-j12"}, &cgroup), seconds(120));
+  INFO(result.err << build.DaemonLog());
+  CHECK(result.exit_code == 0);
+  CHECK(cgroup.OomKills() == 0);
+  CHECK(build.Outputs().size() == 3);
+}
+
+TEST_CASE("Static compilers are held by signals, and the summary names them") {
+  if (Skip()) return;
+  StandinBuild many;
+  for (int i = 0; i < 8; ++i) {
+    StandinEdge edge;
+    edge.name = "unit" + std::to_string(i);
+    edge.tool = "cc1plus";
+    edge.curve = "0:2M,0.5:40M,0.7:40M";
+    edge.options = {"--cpu", "0.3"};
+    many.edges.push_back(edge);
+  }
+  const GateBuild build(many, /*static_tools=*/true);
+  const ProgramResult result =
+      Run(build.Run({"--jobs", "2"}, {*OldNinja(), "-j", "8"}), seconds(120));
+  INFO(result.err << build.DaemonLog());
+  CHECK(result.exit_code == 0);
+  CHECK(build.Outputs().size() == 8);
+  CHECK(Contains(result.err, "8 tool processes were out of the gate's reach"));
+  CHECK(Contains(result.err, ": cc1plus"));
+  // Two of the eight that ninja has started; a scan may find one late.
+  std::smatch mean;
+  REQUIRE(std::regex_search(result.err, mean, std::regex("([0-9.]+) tool processes mean")));
+  CHECK(std::stod(mean[1]) < 3);
+}
+
+}  // namespace
+}  // namespace headroom::testing
