@@ -4,6 +4,8 @@
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "client/cli/units.h"
 
@@ -27,6 +29,21 @@ std::string KindText(v1::Incident::Kind kind) {
       return "given up";
     default:  // An open enum: a newer daemon may know more.
       return "incident";
+  }
+}
+
+int Gravity(v1::Incident::Kind kind) {
+  switch (kind) {
+    case v1::Incident::GIVEN_UP:
+      return 4;
+    case v1::Incident::OOM_KILL:
+      return 3;
+    case v1::Incident::RETRY:
+      return 2;
+    case v1::Incident::FREEZE:
+      return 1;
+    default:
+      return 0;
   }
 }
 
@@ -70,8 +87,16 @@ std::vector<std::string> SummaryLines(std::chrono::nanoseconds wall,
   lines.push_back(first);
   if (summary->daemon_restarted())
     lines.push_back("headroomd was started again meanwhile: the figures begin there");
+  // Where there are too many, the grave ones: a kill must not drown in evictions.
+  std::vector<int> order(static_cast<size_t>(summary->incidents_size()));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return Gravity(summary->incidents(a).kind()) > Gravity(summary->incidents(b).kind());
+  });
   const int shown = std::min(summary->incidents_size(), kMostIncidents);
-  for (int i = 0; i < shown; ++i) lines.push_back(IncidentLine(summary->incidents(i)));
+  order.resize(static_cast<size_t>(shown));
+  std::sort(order.begin(), order.end());
+  for (const int i : order) lines.push_back(IncidentLine(summary->incidents(i)));
   if (summary->incidents_size() > shown)
     lines.push_back(
         absl::StrCat("and ", summary->incidents_size() - shown, " more; see the trace"));
