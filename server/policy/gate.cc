@@ -406,33 +406,42 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     return a.work > b.work;
   });
 
-  // Repeatedly: of the lanes that are served least, the first waiter that may go. A lane's waiters
-  // keep their order; one that does not fit is overtaken by smaller ones until its patience ends.
-  std::vector<bool> done(waiters.size(), false);
+  // Those that unblock a running one first; then repeatedly, of the lanes that are served least,
+  // the first waiter that may go. A lane's waiters keep their order; one that does not fit is
+  // overtaken by smaller ones until its patience ends.
+  std::map<LaneId, std::vector<size_t>> queues;  // last in order first, to take from the end
+  size_t urgent = 0;                             // waiters[0 .. urgent) unblock somebody
+  for (size_t i = waiters.size(); i-- > 0;) {
+    if (waiters[i].gate->under != GateId::kNone) {
+      urgent = std::max(urgent, i + 1);
+    } else {
+      queues[waiters[i].gate->lane].push_back(i);
+    }
+  }
+  size_t next_urgent = 0;
   std::set<DomainId> closed;  // an impatient one waits for room there
+  // Kinds that did not fit in this decision: their like need not be tried again.
+  std::set<std::pair<DomainId, uint32_t>> too_large;
   for (;;) {
     size_t best = waiters.size();
-    for (size_t i = 0; i < waiters.size(); ++i) {
-      if (done[i]) continue;
-      const GateState& gate = *waiters[i].gate;
-      const bool under = gate.under != GateId::kNone;
-      if (under) {
-        best = i;
-        break;
+    if (next_urgent < urgent) {
+      best = next_urgent++;
+    } else {
+      std::vector<size_t>* least = nullptr;
+      std::pair<int, int> served;
+      for (auto& [id, queue] : queues) {
+        if (queue.empty()) continue;
+        const LaneLoad& load = loads[id];
+        const std::pair<int, int> its{of_user[load.uid], load.running};
+        if (least == nullptr || its < served) {
+          least = &queue;
+          served = its;
+        }
       }
-      const LaneLoad& load = loads[gate.lane];
-      if (best == waiters.size()) {
-        best = i;
-        continue;
-      }
-      const LaneLoad& other = loads[waiters[best].gate->lane];
-      if (std::pair(of_user[load.uid], load.running) <
-          std::pair(of_user[other.uid], other.running)) {
-        best = i;
-      }
+      if (least == nullptr) break;
+      best = least->back();
+      least->pop_back();
     }
-    if (best == waiters.size()) break;
-    done[best] = true;
     GateState& gate = *waiters[best].gate;
     LaneLoad& load = loads[gate.lane];
     const bool under = gate.under != GateId::kNone;
@@ -440,10 +449,17 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     const bool nothing_runs = in_domain[gate.domain] == 0 && load.running == 0;
     const bool cores_free =
         load.running < load.cap && (load.own_cores || shared < cores || load.running == 0);
-    if (!cores_free && !under) continue;
+    if (!cores_free && !under) {
+      queues[gate.lane].clear();
+      continue;
+    }
     if (alone_runs.count(gate.domain) != 0 && !under) continue;
     if (gate.alone && in_domain[gate.domain] > 0) {
       closed.insert(gate.domain);
+      continue;
+    }
+    if (!under && !nothing_runs && gate.floor.count == 0 &&
+        too_large.count({gate.domain, gate.klass}) != 0) {
       continue;
     }
     const auto lane = state.lanes.find(gate.lane);
@@ -479,10 +495,14 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
       if (hold) continue;
       if (room.bytes < 0) {
         if (now - gate.asked_at > kPatience) closed.insert(gate.domain);
+        too_large.emplace(gate.domain, gate.klass);
         continue;
       }
       // With the spread of errors counted twice over there is room: no need to go slowly.
-      if (recent && plan.After(domain_at, &addition, 1, 2.0, &lane->second).bytes < 0) continue;
+      if (recent && plan.After(domain_at, &addition, 1, 2.0, &lane->second).bytes < 0) {
+        too_large.emplace(gate.domain, gate.klass);
+        continue;
+      }
     }
     gate.phase = GatePhase::kAdmitted;
     gate.admitted_at = now;

@@ -28,9 +28,18 @@ bool LeakStands(LaneState& lane, int unexplained, Duration window, Time now) {
 
 void Book(LaneState& lane, const TokensMoved& moved) {
   lane.minted = std::max(0, lane.minted + moved.minted - moved.collected);
-  lane.debt = std::max(0, lane.debt - moved.collected);
-  // One report answers one Mint, whatever came of it: what could not be written is asked for again.
-  if (moved.minted > 0 || moved.collected == 0) lane.asked = 0;
+  if (moved.minted > 0 || moved.collected == 0) {
+    // The answer to the oldest Mint, or to several at once. What could not be written is asked for
+    // again by the next Settle().
+    int left = moved.minted;
+    do {
+      if (lane.asks.empty()) break;
+      left -= lane.asks.front();
+      lane.asked -= lane.asks.front();
+      lane.asks.erase(lane.asks.begin());
+    } while (left > 0);
+  }
+  lane.debt = std::clamp(lane.debt - moved.collected, 0, lane.minted + lane.asked);
   lane.idle = std::clamp(moved.idle, 0, lane.minted);
 }
 
@@ -57,6 +66,7 @@ std::optional<LedgerNews> Observe(LaneState& lane, const LaneSample& sample, Tim
     // Nobody can write these back any more.
     news = LedgerNews{ReasonCode::kClientsGone, out};
     lane.minted = lane.idle;
+    lane.debt = std::min(lane.debt, lane.minted + lane.asked);
     ForgetLeak(lane);
     return news;
   }
@@ -69,6 +79,7 @@ std::optional<LedgerNews> Observe(LaneState& lane, const LaneSample& sample, Tim
   if (LeakStands(lane, *unexplained, quick ? kClientsGoneWindow : kLeakWindow, now)) {
     news = LedgerNews{gone ? ReasonCode::kClientsGone : ReasonCode::kLeak, lane.leak_least};
     lane.minted -= lane.leak_least;
+    lane.debt = std::min(lane.debt, lane.minted + lane.asked);
     ForgetLeak(lane);
   }
   return news;
@@ -84,6 +95,7 @@ void Settle(LaneState& lane, const Reason& reason, std::vector<Action>& actions)
     }
     const int count = target - have;
     lane.asked += count;
+    lane.asks.push_back(count);
     actions.push_back(Mint{lane.id, count, reason});
     return;
   }

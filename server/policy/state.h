@@ -137,11 +137,12 @@ struct LaneState {
   bool gated = false;
   Time opened_at{};
 
-  int minted = 0;  // tokens that exist
-  int idle = 0;    // of them in the fifo; out = minted - idle
-  int target = 0;  // tokens that should exist
-  int asked = 0;   // Mint actions not yet answered by TokensMoved
-  int debt = 0;    // what the last Collect asked for, less what came back since
+  int minted = 0;         // tokens that exist
+  int idle = 0;           // of them in the fifo; out = minted - idle
+  int target = 0;         // tokens that should exist
+  int asked = 0;          // by Mint actions that no TokensMoved has answered yet
+  std::vector<int> asks;  // each of them, oldest first
+  int debt = 0;           // what the last Collect asked for, less what came back since
 
   int clients = 0;
   bool had_client = false;
@@ -160,7 +161,7 @@ struct LaneState {
         &LaneState::id, &LaneState::kind, &LaneState::uid, &LaneState::name, &LaneState::domain,
         &LaneState::cores, &LaneState::jobs_cap, &LaneState::reserve_bytes,
         &LaneState::reserve_share, &LaneState::gated, &LaneState::opened_at, &LaneState::minted,
-        &LaneState::idle, &LaneState::target, &LaneState::asked, &LaneState::debt,
+        &LaneState::idle, &LaneState::target, &LaneState::asked, &LaneState::asks, &LaneState::debt,
         &LaneState::clients, &LaneState::had_client, &LaneState::explained, &LaneState::opened,
         &LaneState::leak_least, &LaneState::leak_since, &LaneState::hints, &LaneState::jobs_seen,
         &LaneState::jobs_ended, &LaneState::slow_limit, &LaneState::slow_at);
