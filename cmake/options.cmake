@@ -8,6 +8,10 @@ target_compile_options(headroom_options INTERFACE
 target_include_directories(headroom_options INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_definitions(headroom_options INTERFACE HEADROOM_VERSION="${PROJECT_VERSION}")
 
+# Line numbers for stack traces, nothing more: full debug information doubles the time that the
+# templates of Asio and protobuf take to compile.
+add_compile_options(-g1)
+
 # Sanitizers apply to all code of a build tree, generated code too: a mixed link reports falsely.
 if(HEADROOM_SANITIZE)
   add_compile_options(-fsanitize=${HEADROOM_SANITIZE} -fno-omit-frame-pointer -O1)
