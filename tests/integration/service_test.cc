@@ -134,7 +134,7 @@ TEST_CASE("systemd hears when the daemon is ready, alive, reloading and stopping
   CHECK_FALSE(headroom::testing::fs::exists(runtime + "/control.sock"));
 }
 
-TEST_CASE("--check-config tells every fault and says so by its exit code") {
+TEST_CASE("The option --check-config tells every fault and says so by its exit code") {
   const TempDir temp;
   const std::string file = (temp / "headroom.toml").string();
   WriteFile(file, "[memory]\nreserve = \"5%\"\n");

@@ -146,7 +146,7 @@ TEST_CASE("A user's -j in MAKEFLAGS is a cap, and said") {
   CHECK(daemon.asked().attached[1].jobs() == 9);
 }
 
-TEST_CASE("Exit codes are CMD's; our own are env(1)'s") {
+TEST_CASE("Exit codes are CMD's, our own are env(1)'s") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
   const auto code = [&](const Words& words) {
@@ -196,7 +196,7 @@ TEST_CASE("CMD's signal ends run too, as a shell expects") {
   CHECK(Contains(Run(below).out, "code 143"));
 }
 
-TEST_CASE("stdin, stdout, arguments and argv[0] reach CMD untouched") {
+TEST_CASE("stdin, stdout, arguments and the name in argv reach CMD untouched") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
   ProgramOptions options = RunIn(dir.path(), {"cat"});

@@ -132,7 +132,7 @@ TEST_CASE("GNU make 4.3 takes the same fifo as inherited descriptors") {
   CHECK(daemon.Lane(lane)->pool().minted() == 3);
 }
 
-TEST_CASE("two builds in one lane share its tokens; each has its implicit slot") {
+TEST_CASE("two builds in one lane share its tokens, each has its implicit slot") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
   TestDaemon daemon;
@@ -627,7 +627,7 @@ TEST_CASE("a runtime folder that can't be used ends with 1 and says why") {
   CHECK(fs::is_empty(dir / "aim"));
 }
 
-TEST_CASE("SIGHUP reads the configuration again; a bad one changes nothing") {
+TEST_CASE("SIGHUP reads the configuration again, a bad one changes nothing") {
   TempDir dir;
   const fs::path config = dir / "headroom.toml";
   WriteFile(config, "[jobs]\nmax = 2\n");

@@ -409,7 +409,7 @@ TEST_CASE("a killed keeper takes its worker along") {
   CHECK(gate.Count(MessageType::kEnded) == 0);
 }
 
-TEST_CASE("frozen and thawed with all below it; the parent sees nothing") {
+TEST_CASE("frozen and thawed with all below it, the parent sees nothing") {
   Lane lane;
   FakeGate gate(lane.path());
   Program program(lane.ProbeOptions({"spawn", "60", "say", "up", "sleep", "1", "say", "done"}));
@@ -487,7 +487,7 @@ TEST_CASE("a frozen worker can be evicted") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("a tool below an admitted tool has a keeper of its own; a program it becomes has none") {
+TEST_CASE("a tool below an admitted tool has a keeper of its own, a program it becomes has none") {
   Lane lane;
   FakeGate gate(lane.path());
   SECTION("below") {

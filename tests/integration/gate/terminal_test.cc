@@ -130,7 +130,7 @@ void Compare(const std::function<void(Shell&, FakeGate*)>& act) {
   CHECK(gate.problems().empty());
 }
 
-TEST_CASE("^C and ^\\ end it, and the shell says so") {
+TEST_CASE("^C and ^backslash end it, and the shell says so") {
   const std::string key = GENERATE(std::string("\x03"), std::string("\x1c"));
   Compare([&](Shell& shell, FakeGate*) {
     shell.Type("$probe say up sleep 30\n");

@@ -149,7 +149,7 @@ TEST_CASE("^C ends all of it: nothing gated is left or frozen after two seconds"
   CHECK(NothingLeft(build, seconds(2)));
 }
 
-TEST_CASE("The end of a keeper ends its command alone; of run, the build goes on") {
+TEST_CASE("The end of a keeper ends its command alone, of run, the build goes on") {
   const GateBuild build(Small(6, "0.8"));
   const auto ninja = OldNinja();
   if (!ninja) {

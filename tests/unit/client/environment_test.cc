@@ -100,7 +100,7 @@ TEST_CASE("ASAN_OPTIONS are added to") {
   CHECK(Apply({}, PlanEnvironment({}, bare).changes).count("ASAN_OPTIONS") == 0);
 }
 
-TEST_CASE("The option --no-gate is said to the library; a user's own HEADROOM_GATE stays") {
+TEST_CASE("The option --no-gate is said to the library, a user's own HEADROOM_GATE stays") {
   LaneFacts lane = Lane();
   lane.gate = false;
   CHECK(Apply({}, PlanEnvironment({}, lane).changes).at("HEADROOM_GATE") == "0");

@@ -281,7 +281,7 @@ struct Heard {
   }
 };
 
-TEST_CASE("the host is a domain; without limits it is the only one") {
+TEST_CASE("the host is a domain, without limits it is the only one") {
   FakeHost host;
   absl::StatusOr<Domains> domains = Domains::Open(host.roots);
   REQUIRE(domains.ok());
@@ -334,7 +334,7 @@ TEST_CASE("a limit on the grandparent alone is found (K6, v2)") {
   CHECK(domains->Lookup(77) == id);
 }
 
-TEST_CASE("a cgroup that vanishes leaves its parent; a lane that ends leaves nothing") {
+TEST_CASE("a cgroup that vanishes leaves its parent, a lane that ends leaves nothing") {
   FakeHost host;
   host.Cgroup("/a", "1073741824");
   host.Cgroup("/a/b/c", "536870912");

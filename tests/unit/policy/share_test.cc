@@ -100,7 +100,7 @@ TEST_CASE("slow start is left out where even jobs of 4 GB fit on all cores") {
   CHECK(host.Lane().minted == 3);
 }
 
-TEST_CASE("--jobs replaces the cores, also above the machine's") {
+TEST_CASE("the option --jobs replaces the cores, also above the machine's") {
   Host host(GiB(256));
   LaneOpened lane = host.Open(2);
   lane.jobs_cap = 16;
@@ -110,7 +110,7 @@ TEST_CASE("--jobs replaces the cores, also above the machine's") {
   CHECK(host.Lane().minted == 15);
 }
 
-TEST_CASE("two builds share the cores; when one ends the other gets them (K7)") {
+TEST_CASE("two builds share the cores, when one ends the other gets them (K7)") {
   Host host(GiB(256));
   const LaneId second{2};
   host.Feed(host.Open(16));
