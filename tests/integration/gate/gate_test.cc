@@ -563,7 +563,7 @@ TEST_CASE("hardly a descriptor is free: still gated, never replayed") {
   FakeGate gate(lane.path());
   gate.SetAutoAdmit(false);
   const std::string fill =
-      "ulimit -n 24; i=4; while [ $i -lt 24 ]; do eval \"exec $i</dev/null\"; "
+      "exec 3<&-; ulimit -n 24; i=4; while [ $i -lt 24 ]; do eval \"exec $i</dev/null\"; "
       "i=$((i+1)); done; exec ";
   ProgramOptions options =
       lane.Options({"/bin/bash", "-c", fill + Probe() + " say up fds sleep 0.2 exit 5"});
