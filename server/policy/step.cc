@@ -59,14 +59,7 @@ class Stepper {
   void operator()(const LaneOpened& e) {
     if (e.id == LaneId::kNone) return;
     if (const auto there = state_.lanes.find(e.id); there != state_.lanes.end()) {
-      LaneState& known = there->second;
-      known.domain = e.domain;
-      known.cores = std::max(1, e.cores);
-      known.jobs_cap.reset();
-      if (e.jobs_cap) known.jobs_cap = std::max(1, *e.jobs_cap);
-      known.reserve_bytes = e.reserve.bytes;
-      known.reserve_share = e.reserve.share;
-      known.gated = e.gated;
+      SetConstants(there->second, e);
       Decide();
       return;
     }
@@ -75,12 +68,7 @@ class Stepper {
     lane.kind = e.kind;
     lane.uid = e.uid;
     lane.name = e.name;
-    lane.domain = e.domain;
-    lane.cores = std::max(1, e.cores);
-    if (e.jobs_cap) lane.jobs_cap = std::max(1, *e.jobs_cap);
-    lane.reserve_bytes = e.reserve.bytes;
-    lane.reserve_share = e.reserve.share;
-    lane.gated = e.gated;
+    SetConstants(lane, e);
     lane.opened_at = now_;
     lane.idle = std::max(0, e.idle);
     lane.minted = std::max(lane.idle, e.minted);
@@ -174,6 +162,17 @@ class Stepper {
   std::vector<Action> Take() { return std::move(actions_); }
 
  private:
+  // What a repeated LaneOpened may change while the lane is known.
+  static void SetConstants(LaneState& lane, const LaneOpened& e) {
+    lane.domain = e.domain;
+    lane.cores = std::max(1, e.cores);
+    lane.jobs_cap.reset();
+    if (e.jobs_cap) lane.jobs_cap = std::max(1, *e.jobs_cap);
+    lane.reserve_bytes = e.reserve.bytes;
+    lane.reserve_share = e.reserve.share;
+    lane.gated = e.gated;
+  }
+
   bool OomJustNow() const {
     for (const auto& [id, domain] : state_.domains) {
       if (domain.oom_at != Time{} && now_ - domain.oom_at < std::chrono::seconds(1)) return true;
