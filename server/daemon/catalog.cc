@@ -37,20 +37,24 @@ KnownProcess* Catalog::Find(const ProcId& id) {
   return at != processes_.end() && at->second.id == id ? &at->second : nullptr;
 }
 
+KnownProcess Catalog::Meet(pid_t pid, sys::ProcessInfo info, Time now) {
+  KnownProcess process;
+  process.id = {pid, info.id.start_ticks};
+  process.ppid = info.ppid;
+  process.uid = info.uid;
+  process.comm = std::move(info.comm);
+  process.dead = info.state == 'Z' || info.state == 'X' || info.state == 'x';
+  process.threads = info.threads;
+  process.first_seen = process.looked_at = process.changed_at = now;
+  if (!process.dead) LookInto(process);
+  return process;
+}
+
 KnownProcess* Catalog::Learn(const ProcId& id, Time now) {
   if (KnownProcess* known = Find(id)) return known;
   std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, id.pid);
   if (!info || info->id.start_ticks != id.start || processes_.contains(id.pid)) return nullptr;
-  KnownProcess process;
-  process.id = id;
-  process.ppid = info->ppid;
-  process.uid = info->uid;
-  process.comm = std::move(info->comm);
-  process.dead = info->state == 'Z' || info->state == 'X' || info->state == 'x';
-  process.threads = info->threads;
-  process.first_seen = process.looked_at = process.changed_at = now;
-  if (!process.dead) LookInto(process);
-  return &processes_.emplace(id.pid, std::move(process)).first->second;
+  return &processes_.emplace(id.pid, Meet(id.pid, *std::move(info), now)).first->second;
 }
 
 void Catalog::LookInto(KnownProcess& process) {
@@ -131,16 +135,7 @@ std::vector<KnownProcess> Catalog::Refresh(Time now, const std::set<ProcId>& mem
       std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, pid);
       // The daemon and its helper are no part of a build, even where `run` or a test started it.
       if (!info || pid == self || info->ppid == self) continue;
-      KnownProcess process;
-      process.id = {pid, info->id.start_ticks};
-      process.ppid = info->ppid;
-      process.uid = info->uid;
-      process.comm = std::move(info->comm);
-      process.dead = info->state == 'Z' || info->state == 'X' || info->state == 'x';
-      process.threads = info->threads;
-      process.first_seen = process.looked_at = process.changed_at = now;
-      if (!process.dead) LookInto(process);
-      known = processes_.emplace_hint(known, pid, std::move(process));
+      known = processes_.emplace_hint(known, pid, Meet(pid, *std::move(info), now));
     }
     KnownProcess& process = known->second;
     if (!process.environ_read && !process.dead && uids_.contains(process.uid)) {

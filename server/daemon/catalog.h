@@ -25,6 +25,7 @@
 #include "server/policy/event.h"
 #include "server/policy/types.h"
 #include "server/sys/anon_reader.h"
+#include "server/sys/process_table.h"
 #include "server/sys/roots.h"
 
 namespace headroom::daemon {
@@ -85,6 +86,8 @@ class Catalog {
   std::vector<TreeProcess> ForTree(const std::map<std::string, policy::LaneId>& lane_of_dir) const;
 
  private:
+  // What is remembered of a process that was just seen for the first time.
+  KnownProcess Meet(pid_t pid, sys::ProcessInfo info, policy::Time now);
   void LookInto(KnownProcess& process);
 
   sys::Roots roots_;
