@@ -173,20 +173,24 @@ Arguments ParseEnv(const Words& words) {
       "Prints the environment that makes builds of this user share a lane of the running daemon:\n"
       "  eval \"$(headroom env)\"                        in sh, bash, zsh\n"
       "  headroom env --format fish | source           in fish\n"
-      "  headroom env --format systemd > FILE          for EnvironmentFile=, environment.d");
+      "  headroom env --format systemd > FILE          for EnvironmentFile=, environment.d\n"
+      "  eval \"docker run $(headroom env --format docker) IMAGE CMD\"     also podman");
   EnvOptions options;
   std::string format = "sh";
   bool no_gate = false;
-  app->add_option("--format", format, "sh (default), fish or systemd")->option_text("FORMAT");
+  app->add_option("--format", format, "sh (default), fish, systemd or docker")
+      ->option_text("FORMAT");
   app->add_flag("--unset", options.unset, "print what takes it back; asks no daemon");
   app->add_flag("--no-gate", no_gate, "hold no compilers at their start: only tokens");
   Parse(*app, words);
   options.gate = !no_gate;
-  const std::map<std::string, ShellFormat> formats = {
-      {"sh", ShellFormat::kSh}, {"fish", ShellFormat::kFish}, {"systemd", ShellFormat::kSystemd}};
+  const std::map<std::string, ShellFormat> formats = {{"sh", ShellFormat::kSh},
+                                                      {"fish", ShellFormat::kFish},
+                                                      {"systemd", ShellFormat::kSystemd},
+                                                      {"docker", ShellFormat::kDocker}};
   const auto found = formats.find(format);
   if (found == formats.end())
-    throw Wrong{absl::StrCat("--format: '", format, "' is not one of sh, fish, systemd")};
+    throw Wrong{absl::StrCat("--format: '", format, "' is not one of sh, fish, systemd, docker")};
   options.format = found->second;
   return options;
 }

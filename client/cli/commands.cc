@@ -13,6 +13,7 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <system_error>
 
@@ -20,10 +21,12 @@
 #include "client/cli/environment.h"
 #include "client/cli/explain.h"
 #include "client/cli/make_version.h"
+#include "client/cli/parallel.h"
 #include "client/cli/paths.h"
 #include "client/cli/say.h"
 #include "client/cli/status.h"
 #include "client/cli/telling.h"
+#include "client/cli/tool_version.h"
 
 namespace headroom::cli {
 namespace {
@@ -89,6 +92,28 @@ int PrintChanges(const std::vector<Change>& changes, ShellFormat format) {
   return Print(text) ? kSuccess : kFailure;
 }
 
+// The words that make a container's processes members of the lane: its folder and the library,
+// mounted where they are on the host, and the environment.
+int PrintContainer(const LaneFacts& lane, const std::vector<Change>& changes) {
+  std::string text = absl::StrCat("--volume ", QuoteSh(absl::StrCat(lane.dir, ":", lane.dir)), " ");
+  if (!lane.preload.empty())
+    absl::StrAppend(&text, "--volume ",
+                    QuoteSh(absl::StrCat(lane.preload, ":", lane.preload, ":ro")), " ");
+  for (const Change& change : changes) {
+    if (!change.value) continue;
+    const auto words = SetLine(ShellFormat::kDocker, change.name, *change.value);
+    if (!words.ok()) return Failed(words.status());
+    text += *words;
+  }
+  if (geteuid() != 0)
+    Say(absl::StrCat("the lane is user ", geteuid(),
+                     "'s: the container's processes must be too "
+                     "(docker run --user ",
+                     geteuid(), "; podman: --userns keep-id)"));
+  text.back() = '\n';
+  return Print(text) ? kSuccess : kFailure;
+}
+
 // The screen as it was comes back at the end, also at ^C.
 class FullScreen {
  public:
@@ -139,8 +164,10 @@ int ShowEnv(const EnvOptions& options) {
     if (options.format != ShellFormat::kSystemd)
       return PrintChanges(UndoEnvironment(env), options.format);
     std::string text;
-    for (const char* name : {"MAKEFLAGS", "CARGO_MAKEFLAGS", "LD_PRELOAD", "HEADROOM_LANE",
-                             "HEADROOM_CORES", "HEADROOM_GATE"})
+    for (const char* name :
+         {"MAKEFLAGS", "CARGO_MAKEFLAGS", "LD_PRELOAD", "ASAN_OPTIONS", "HEADROOM_LANE",
+          "HEADROOM_CORES", "HEADROOM_GATE", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL",
+          "NVCC_APPEND_FLAGS", "HEADROOM_PARALLEL"})
       text += UnsetLine(options.format, name);
     return Print(text) ? kSuccess : kFailure;
   }
@@ -155,8 +182,14 @@ int ShowEnv(const EnvOptions& options) {
   LaneFacts facts;
   facts.dir = response->environment().lane_dir();
   facts.cores = std::max(1u, response->environment().cores());
-  // systemd's files would take "$LIB" for a variable.
-  facts.preload = FindPreload(OwnFolder(), options.format != ShellFormat::kSystemd);
+  // systemd's files would take "$LIB" for a variable, and a container has its own idea of it.
+  const bool for_shell = options.format == ShellFormat::kSh || options.format == ShellFormat::kFish;
+  facts.preload = FindPreload(OwnFolder(), for_shell);
+  // One file to mount: its name on the host, without detours.
+  if (std::error_code error; options.format == ShellFormat::kDocker && !facts.preload.empty()) {
+    const auto real = std::filesystem::canonical(facts.preload, error);
+    facts.preload = error ? "" : real.native();
+  }
   facts.gate = options.gate && HasGate(facts.dir);
   TellingFacts telling_facts;
   telling_facts.adapter = !facts.preload.empty();
@@ -165,9 +198,18 @@ int ShowEnv(const EnvOptions& options) {
   const Telling telling = TellShell(telling_facts);
   facts.style = telling.style;
   if (!telling.note.empty()) Say(telling.note);
+  ParallelFacts parallel;
+  parallel.gated = facts.gate && !facts.preload.empty();
+  parallel.jobs = facts.cores;
+  parallel.fifo = facts.style == JobserverStyle::kFifo;
+  // What a container has is not known here.
+  if (options.format != ShellFormat::kDocker) {
+    parallel.ninja = VersionInPath("ninja", env);
+    parallel.nvcc = VersionInPath("nvcc", env);
+  }
+  facts.parallel = PlanParallel(parallel);
 
-  // A file for services says nothing of what this shell happens to have.
-  const bool for_shell = options.format != ShellFormat::kSystemd;
+  // A file for services or containers says nothing of what this shell happens to have.
   const LaneEnvironment plan =
       for_shell ? PlanExport(env, facts) : PlanEnvironment(Environment(), facts);
   for (const std::string& note : plan.notes) Say(note);
@@ -175,7 +217,9 @@ int ShowEnv(const EnvOptions& options) {
     if (const auto cap = CapFromEnvironment(Apply(env, UndoEnvironment(env))))
       Say(absl::StrCat("MAKEFLAGS says -j", *cap,
                        ": a shared lane has no such cap; 'headroom run' keeps it for one build"));
+    for (const std::string& note : NotesOnCaps(Apply(env, UndoEnvironment(env)))) Say(note);
   }
+  if (options.format == ShellFormat::kDocker) return PrintContainer(facts, plan.changes);
   return PrintChanges(plan.changes, options.format);
 }
 

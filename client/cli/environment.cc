@@ -14,15 +14,21 @@ struct Saved {
   const char* name;
   const char* saved;
 };
-constexpr std::array<Saved, 5> kSaved = {{
+constexpr std::array<Saved, 8> kSaved = {{
     {"MAKEFLAGS", "HEADROOM_SAVED_MAKEFLAGS"},
     {"MFLAGS", "HEADROOM_SAVED_MFLAGS"},
     {"CARGO_MAKEFLAGS", "HEADROOM_SAVED_CARGO_MAKEFLAGS"},
     {"LD_PRELOAD", "HEADROOM_SAVED_LD_PRELOAD"},
     {"ASAN_OPTIONS", "HEADROOM_SAVED_ASAN_OPTIONS"},
+    {"MAX_JOBS", "HEADROOM_SAVED_MAX_JOBS"},
+    {"CMAKE_BUILD_PARALLEL_LEVEL", "HEADROOM_SAVED_CMAKE_BUILD_PARALLEL_LEVEL"},
+    {"NVCC_APPEND_FLAGS", "HEADROOM_SAVED_NVCC_APPEND_FLAGS"},
 }};
 constexpr char kAsanOption[] = "verify_asan_link_order=0";
-constexpr std::array<const char*, 3> kOwn = {"HEADROOM_LANE", "HEADROOM_CORES", "HEADROOM_GATE"};
+// What of MAX_JOBS and the like is ours is kept beside it: a number has no mark of its own.
+constexpr char kParallel[] = "HEADROOM_PARALLEL";
+constexpr std::array<const char*, 4> kOwn = {"HEADROOM_LANE", "HEADROOM_CORES", "HEADROOM_GATE",
+                                             kParallel};
 
 std::string Get(const Environment& base, const std::string& name) {
   const auto found = base.find(name);
@@ -35,6 +41,21 @@ bool IsOurs(const Environment& base, const std::string& jobserver) {
   return !lane.empty() && jobserver == absl::StrCat("fifo:", lane, "/fifo");
 }
 
+// Whether an outer lane set this variable: kParallel has the words "NAME=VALUE" of those it did.
+bool IsOuterLanes(const Environment& base, const std::string& name) {
+  const auto value = base.find(name);
+  if (value == base.end()) return false;
+  const std::string words = absl::StrCat(";", Get(base, kParallel), ";");
+  return words.find(absl::StrCat(";", name, "=", value->second, ";")) != std::string::npos;
+}
+
+// Whether NVCC_APPEND_FLAGS say something of their own about what we would add.
+bool SaysThreads(const std::string& flags) {
+  for (const char* flag : {"--threads", "-t", "--jobserver", "-jobserver", "--split-compile"})
+    if (absl::StrCat(" ", flags).find(absl::StrCat(" ", flag)) != std::string::npos) return true;
+  return false;
+}
+
 // LD_PRELOAD is separated by colons or blanks (ld.so(8)).
 bool HasPreload(const std::string& list, const std::string& library) {
   size_t at = 0;
@@ -44,6 +65,37 @@ bool HasPreload(const std::string& list, const std::string& library) {
     at = end + 1;
   }
   return false;
+}
+
+// MAX_JOBS and its like: set where the user set none. What an outer lane set is replaced, or goes.
+void PlanParallelLevels(const Environment& base, const LaneFacts::Parallel& parallel,
+                        LaneEnvironment& plan) {
+  std::string ours;
+  const auto put = [&](const std::string& name, const std::string& value) {
+    if (!value.empty()) {
+      plan.changes.push_back({name, value});
+      absl::StrAppend(&ours, ours.empty() ? "" : ";", name, "=", value);
+    } else if (IsOuterLanes(base, name)) {
+      plan.changes.push_back({name, std::nullopt});
+    }
+  };
+  const auto number = [](unsigned count) { return count == 0 ? "" : std::to_string(count); };
+  if (!UsersOwn(base, "MAX_JOBS")) put("MAX_JOBS", number(parallel.max_jobs));
+  if (!UsersOwn(base, "CMAKE_BUILD_PARALLEL_LEVEL"))
+    put("CMAKE_BUILD_PARALLEL_LEVEL", number(parallel.cmake_level));
+  // Added to what is there, so nothing of it is lost; a number of threads of the user's own stays,
+  // and so does what an outer lane added.
+  const std::string flags = Get(base, "NVCC_APPEND_FLAGS");
+  if (IsOuterLanes(base, "NVCC_APPEND_FLAGS")) {
+    put("NVCC_APPEND_FLAGS", flags);
+  } else if (!parallel.nvcc_flags.empty() && !SaysThreads(flags)) {
+    put("NVCC_APPEND_FLAGS", absl::StrCat(flags, flags.empty() ? "" : " ", parallel.nvcc_flags));
+  }
+  if (!ours.empty()) {
+    plan.changes.push_back({kParallel, ours});
+  } else if (base.contains(kParallel)) {
+    plan.changes.push_back({kParallel, std::nullopt});
+  }
 }
 
 }  // namespace
@@ -68,6 +120,12 @@ std::optional<int> CapFromEnvironment(const Environment& base) {
     cap = std::min(cap.value_or(*flags.jobs->count), *flags.jobs->count);
   }
   return cap;
+}
+
+std::optional<std::string> UsersOwn(const Environment& base, const std::string& name) {
+  const std::string value = Get(base, name);
+  if (value.empty() || IsOuterLanes(base, name)) return std::nullopt;
+  return value;
 }
 
 LaneEnvironment PlanEnvironment(const Environment& base, const LaneFacts& lane) {
@@ -99,6 +157,7 @@ LaneEnvironment PlanEnvironment(const Environment& base, const LaneFacts& lane) 
   set("HEADROOM_LANE", lane.dir);
   set("HEADROOM_CORES", std::to_string(lane.cores));
   if (!lane.gate) set("HEADROOM_GATE", "0");
+  PlanParallelLevels(base, lane.parallel, plan);
 
   if (!lane.preload.empty()) {
     const std::string before = Get(base, "LD_PRELOAD");
@@ -144,10 +203,12 @@ LaneEnvironment PlanExport(const Environment& base, const LaneFacts& lane) {
       plan.changes.push_back({entry.name, value});
     }
   }
-  const bool says_gate = std::any_of(plan.changes.begin(), plan.changes.end(),
-                                     [](const Change& c) { return c.name == "HEADROOM_GATE"; });
-  if (!says_gate && base.contains("HEADROOM_GATE") && !clean.contains("HEADROOM_GATE"))
-    saves.push_back({"HEADROOM_GATE", std::nullopt});
+  for (const std::string name : {"HEADROOM_GATE", kParallel}) {
+    const bool says = std::any_of(plan.changes.begin(), plan.changes.end(),
+                                  [&](const Change& c) { return c.name == name; });
+    if (!says && base.contains(name) && !clean.contains(name))
+      saves.push_back({name, std::nullopt});
+  }
   plan.changes.insert(plan.changes.begin(), saves.begin(), saves.end());
   return plan;
 }
@@ -171,6 +232,7 @@ std::vector<Change> UndoEnvironment(const Environment& base) {
       ours = now->second.find("/libheadroom.so") != std::string::npos &&
              now->second.find_first_of(": ") == std::string::npos;
     if (name == "ASAN_OPTIONS") ours = now->second == kAsanOption;
+    if (IsOuterLanes(base, name)) ours = true;
     if (ours) changes.push_back({name, std::nullopt});
   }
   for (const char* name : kOwn)

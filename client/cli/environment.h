@@ -34,6 +34,14 @@ struct LaneFacts {
   int fd = -1;          // for the descriptor styles
   std::string preload;  // path of libheadroom.so; empty: there is none
   bool gate = true;
+  // For those who know no jobserver (parallel.h). Set only where the user set none.
+  struct Parallel {
+    unsigned max_jobs = 0;     // MAX_JOBS; 0: not set
+    unsigned cmake_level = 0;  // CMAKE_BUILD_PARALLEL_LEVEL; 0: not set
+    std::string nvcc_flags;    // added to NVCC_APPEND_FLAGS; empty: not
+    friend bool operator==(const Parallel&, const Parallel&) = default;
+  };
+  Parallel parallel;
 };
 
 struct LaneEnvironment {
@@ -54,6 +62,10 @@ std::vector<Change> UndoEnvironment(const Environment& base);
 // The user's own -j in MAKEFLAGS or GNUMAKEFLAGS, where it is no other jobserver's: a cap on the
 // jobs of the lane.
 std::optional<int> CapFromEnvironment(const Environment& base);
+
+// The value of MAX_JOBS or CMAKE_BUILD_PARALLEL_LEVEL, if the user set it; empty counts as unset,
+// as it does to those who read it. Not one that an outer lane set.
+std::optional<std::string> UsersOwn(const Environment& base, const std::string& name);
 
 // `base` with the changes.
 Environment Apply(Environment base, const std::vector<Change>& changes);

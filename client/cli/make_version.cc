@@ -1,49 +1,19 @@
 #include "client/cli/make_version.h"
 
-#include <array>
-#include <boost/asio/io_context.hpp>
-#include <boost/process.hpp>
 #include <charconv>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <iterator>
 #include <system_error>
+
+#include "client/cli/tool_version.h"
 
 namespace headroom::cli {
 namespace {
 
-namespace bp = boost::process;
-
 constexpr std::string_view kVersionPrefix = "GNU Make ";
 // A make is 250 KB to 1 MB; nothing larger is read.
 constexpr uintmax_t kMaxImage = 16 << 20;
-// A wrapper that takes longer to say its version is no make that we need to know.
-constexpr std::chrono::seconds kProbeTime{2};
-
-std::string VersionOutput(const std::string& path) {
-  try {
-    boost::asio::io_context io;
-    std::future<std::string> output;
-    std::error_code error;
-    bp::environment env = boost::this_process::environment();
-    // With them make would talk about jobservers or read other makefiles.
-    for (const char* name : {"MAKEFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "LD_PRELOAD"})
-      env.erase(name);
-    bp::child child(path, "--version", env, bp::std_in<bp::null, bp::std_out> output,
-                    bp::std_err > bp::null, io, error);
-    if (error) return "";
-    io.run_for(kProbeTime);
-    if (child.running(error)) child.terminate(error);
-    child.wait(error);
-    if (output.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return "";
-    return output.get();
-  } catch (const std::exception&) {
-    return "";  // Not to be found out: the caller takes it for another program.
-  }
-}
-
 }  // namespace
 
 std::string VersionText(std::string_view text) {
@@ -101,7 +71,8 @@ std::optional<Make> ProbeMake(const std::string& path) {
     const std::string image{std::istreambuf_iterator<char>(file), {}};
     if (const auto ability = AbilityFromImage(image)) return Make{path, *ability};
   }
-  if (const auto ability = AbilityFromVersion(VersionOutput(path))) return Make{path, *ability};
+  if (const auto ability = AbilityFromVersion(OutputOf(path, {"--version"})))
+    return Make{path, *ability};
   return std::nullopt;
 }
 

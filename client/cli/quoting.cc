@@ -52,6 +52,8 @@ absl::StatusOr<std::string> SetLine(ShellFormat format, std::string_view name,
         }
       }
       return absl::StrCat(key, "=\"", std::string(value), "\"\n");
+    case ShellFormat::kDocker:
+      return absl::StrCat("--env ", QuoteSh(absl::StrCat(key, "=", std::string(value))), " ");
   }
   return absl::InternalError("no such format");
 }
@@ -65,6 +67,8 @@ std::string UnsetLine(ShellFormat format, std::string_view name) {
       return absl::StrCat("set -e ", key, ";\n");
     case ShellFormat::kSystemd:
       return absl::StrCat(key, "=\n");
+    case ShellFormat::kDocker:  // a container has only what it is given
+      return "";
   }
   return "";
 }

@@ -13,6 +13,7 @@ enum class ShellFormat {
   kSh,       // POSIX: eval "$(headroom env)"
   kFish,     // headroom env --format fish | source
   kSystemd,  // a file for EnvironmentFile= (systemd.exec(5)) or environment.d(5)
+  kDocker,   // words for a shell that runs docker or podman: --env NAME=VALUE
 };
 
 // One word that the shell reads as exactly `text`.

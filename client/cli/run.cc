@@ -22,11 +22,13 @@
 #include "client/cli/command.h"
 #include "client/cli/environment.h"
 #include "client/cli/make_version.h"
+#include "client/cli/parallel.h"
 #include "client/cli/paths.h"
 #include "client/cli/say.h"
 #include "client/cli/session.h"
 #include "client/cli/summary.h"
 #include "client/cli/telling.h"
+#include "client/cli/tool_version.h"
 #include "server/sys/cores.h"
 #include "server/sys/fifo.h"
 #include "server/sys/process.h"
@@ -211,7 +213,9 @@ void Run(const RunOptions& options) {
   const Telling telling = TellCommand(facts);
   lane_facts.style = telling.style;
   if (!telling.note.empty()) Say(telling.note);
-  const bool gated = lane_facts.gate && !lane_facts.preload.empty();
+  const auto own_gate = env.find("HEADROOM_GATE");
+  const bool gated = lane_facts.gate && !lane_facts.preload.empty() &&
+                     (own_gate == env.end() || own_gate->second != "0");
   if (const std::string note = NoteOnJobs(name, std::span(options.command).subspan(1),
                                           facts.command_make.has_value(), gated);
       !note.empty())
@@ -231,6 +235,11 @@ void Run(const RunOptions& options) {
     lane_facts.fd = handed_on.get();
     command_options.inherit.push_back(handed_on.get());
   }
+  for (const std::string& note : NotesOnCaps(env)) Say(note);
+  lane_facts.parallel =
+      PlanParallel({gated, lane.careful != nullptr, jobs.has_value(), lane.cores,
+                    telling.style == JobserverStyle::kFifo, VersionInPath("ninja", env),
+                    gated ? std::nullopt : VersionInPath("nvcc", env)});
   const LaneEnvironment plan = PlanEnvironment(env, lane_facts);
   for (const std::string& note : plan.notes) Say(note);
   for (const auto& [variable, value] : Apply(env, plan.changes))

@@ -43,7 +43,7 @@ _headroom() {
       return
       ;;
     --format)
-      mapfile -t COMPREPLY < <(compgen -W 'sh fish systemd' -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W 'sh fish systemd docker' -- "$cur")
       return
       ;;
     --jobs | --reserve | --interval | --last | --lane) return ;;

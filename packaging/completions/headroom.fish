@@ -26,7 +26,7 @@ complete -c headroom -n '__headroom_uses run set' -l reserve -x -d 'Memory that 
 complete -c headroom -n '__headroom_uses run env' -l no-gate -d 'Hold no compilers at their start'
 complete -c headroom -n '__headroom_uses run' -l trace -r -F -d 'Save the trace to a file'
 complete -c headroom -n '__headroom_uses run' -a '(__fish_complete_subcommand --fcs-skip=2)'
-complete -c headroom -n '__headroom_uses env' -l format -x -a 'sh fish systemd' -d 'Of what is printed'
+complete -c headroom -n '__headroom_uses env' -l format -x -a 'sh fish systemd docker' -d 'Of what is printed'
 complete -c headroom -n '__headroom_uses env' -l unset -d 'Print what takes it back'
 complete -c headroom -n '__headroom_uses status explain' -l json -d 'For programs'
 complete -c headroom -n '__headroom_uses status' -l watch -d 'Again and again'

@@ -166,6 +166,32 @@ TEST_CASE("env: fish and systemd") {
   CHECK(Run(Headroom(empty.path(), {"env", "--unset"})).exit_code == 0);
 }
 
+TEST_CASE("env: docker's words name the lane's folder and the library") {
+  const TempDir dir;
+  FakeDaemon daemon(dir.path());
+  ProgramOptions options = Headroom(dir.path(), {"env", "--format", "docker"});
+  options.env["MAKEFLAGS"] = "k -- V=1";
+  const ProgramResult result = Run(options);
+  REQUIRE(result.exit_code == 0);
+  // As a shell reads them: one word a line.
+  ProgramOptions shell = Headroom(dir.path(), {});
+  shell.argv = {"sh", "-c", "eval \"printf '%s\\n' $1\"", "sh", result.out};
+  const std::string words = Run(shell).out;
+  INFO(words);
+  const std::string lane = daemon.lane_dir();
+  CHECK(Contains(words, "--volume\n" + lane + ":" + lane + "\n"));
+  CHECK(Contains(words, "--env\nHEADROOM_LANE=" + lane + "\n"));
+  CHECK(!Contains(words, "V=1"));
+  CHECK(!Contains(words, "SAVED"));
+  const fs::path library = fs::path(HEADROOM_LIB_DIR) / "libheadroom.so";
+  if (fs::exists(library)) {
+    const std::string real = fs::canonical(library).string();
+    CHECK(Contains(words, "--volume\n" + real + ":" + real + ":ro\n"));
+    CHECK(Contains(words, "--env\nLD_PRELOAD=" + real + "\n"));
+    CHECK(Contains(words, "--env\nMAKEFLAGS= -j4 --jobserver-auth=fifo:" + lane + "/fifo\n"));
+  }
+}
+
 TEST_CASE("status and explain show what the daemon says") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());

@@ -36,6 +36,8 @@ ProgramOptions RunIn(const fs::path& dir, const Words& words) {
                  {"MFLAGS", std::nullopt},
                  {"GNUMAKEFLAGS", std::nullopt},
                  {"CARGO_MAKEFLAGS", std::nullopt},
+                 {"MAX_JOBS", std::nullopt},
+                 {"CMAKE_BUILD_PARALLEL_LEVEL", std::nullopt},
                  {"HEADROOM_LANE", std::nullopt},
                  {"LD_PRELOAD", std::nullopt}};
   return options;
@@ -144,6 +146,24 @@ TEST_CASE("A user's -j in MAKEFLAGS is a cap, and said") {
   options.env["MAKEFLAGS"] = "-j1";
   CHECK(Run(options).exit_code == 0);
   CHECK(daemon.asked().attached[1].jobs() == 9);
+}
+
+TEST_CASE("MAX_JOBS and its like: ours under the gate, the user's a cap that is said") {
+  const TempDir dir;
+  FakeDaemon daemon(dir.path());
+  const ProgramResult bare = Run(RunIn(dir.path(), {"--no-gate", "env"}));
+  REQUIRE(bare.exit_code == 0);
+  CHECK(Variables(bare.out).count("MAX_JOBS") == 0);
+
+  ProgramOptions options = RunIn(dir.path(), {"env"});
+  options.env["MAX_JOBS"] = "3";
+  options.env["CMAKE_BUILD_PARALLEL_LEVEL"] = "auto";
+  const ProgramResult kept = Run(options);
+  auto variables = Variables(kept.out);
+  CHECK(variables["MAX_JOBS"] == "3");
+  CHECK(variables["CMAKE_BUILD_PARALLEL_LEVEL"] == "auto");
+  CHECK(Contains(kept.err, "headroom: MAX_JOBS says 3: kept as a cap"));
+  CHECK(Contains(kept.err, "headroom: CMAKE_BUILD_PARALLEL_LEVEL says 'auto': kept;"));
 }
 
 TEST_CASE("Exit codes are CMD's, our own are env(1)'s") {

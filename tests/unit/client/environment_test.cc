@@ -127,14 +127,18 @@ TEST_CASE("An export can be repeated and undone, whatever was there") {
        {"MFLAGS", "-j4 --jobserver-auth=3,4"},
        {"CARGO_MAKEFLAGS", "-j --jobserver-auth=8,9"}},
       {{"LD_PRELOAD", "/other/libheadroom.so"}, {"ASAN_OPTIONS", "verify_asan_link_order=0"}},
+      {{"MAX_JOBS", "4"}, {"NVCC_APPEND_FLAGS", "-lineinfo"}},
+      {{"MAX_JOBS", ""}, {"CMAKE_BUILD_PARALLEL_LEVEL", "16"}},
   };
   LaneFacts other = Lane();
   other.dir = "/r/1000/shared";
   other.cores = 4;
+  other.parallel = {8, 4, ""};
   LaneFacts bare = Lane();
   bare.style = JobserverStyle::kNone;
   bare.preload.clear();
   bare.gate = false;
+  bare.parallel.nvcc_flags = "--threads 1";
   for (const Environment& shell : shells) {
     for (const LaneFacts& lane : {Lane(), other, bare}) {
       const Environment once = Apply(shell, PlanExport(shell, lane).changes);
@@ -150,6 +154,57 @@ TEST_CASE("An export can be repeated and undone, whatever was there") {
     }
     CHECK(UndoEnvironment(shell).empty());
   }
+}
+
+TEST_CASE("Jobs for those who know no jobserver: only where the user set none") {
+  LaneFacts lane = Lane();
+  lane.parallel = {32, 16, "--jobserver"};
+  const auto planned = [&](const Environment& base) {
+    return Apply(base, PlanEnvironment(base, lane).changes);
+  };
+  Environment env = planned({});
+  CHECK(env.at("MAX_JOBS") == "32");
+  CHECK(env.at("CMAKE_BUILD_PARALLEL_LEVEL") == "16");
+  CHECK(env.at("NVCC_APPEND_FLAGS") == "--jobserver");
+
+  // Empty counts as unset for all who read it.
+  env = planned({{"MAX_JOBS", ""}, {"CMAKE_BUILD_PARALLEL_LEVEL", ""}});
+  CHECK(env.at("MAX_JOBS") == "32");
+  CHECK(env.at("CMAKE_BUILD_PARALLEL_LEVEL") == "16");
+
+  env = planned({{"MAX_JOBS", "4"}, {"NVCC_APPEND_FLAGS", "-lineinfo"}});
+  CHECK(env.at("MAX_JOBS") == "4");
+  CHECK(env.at("CMAKE_BUILD_PARALLEL_LEVEL") == "16");
+  CHECK(env.at("NVCC_APPEND_FLAGS") == "-lineinfo --jobserver");
+  for (const std::string flags : {"--threads 2", "-t2", "-lineinfo --jobserver", "--threads=0"})
+    CHECK(planned({{"NVCC_APPEND_FLAGS", flags}}).at("NVCC_APPEND_FLAGS") == flags);
+  // "-t" inside of another word is none.
+  CHECK(planned({{"NVCC_APPEND_FLAGS", "-Xptxas=-typo"}}).at("NVCC_APPEND_FLAGS") ==
+        "-Xptxas=-typo --jobserver");
+  // Even what no one can read as a number is the user's.
+  CHECK(planned({{"MAX_JOBS", "auto"}}).at("MAX_JOBS") == "auto");
+}
+
+TEST_CASE("An outer lane's jobs are nobody's cap, and replaced") {
+  LaneFacts outer = Lane();
+  outer.parallel = {8, 4, "--jobserver"};
+  const Environment base = {{"NVCC_APPEND_FLAGS", "-lineinfo"}};
+  const Environment env = Apply(base, PlanEnvironment(base, outer).changes);
+  CHECK(!UsersOwn(env, "MAX_JOBS"));
+  CHECK(!UsersOwn(env, "CMAKE_BUILD_PARALLEL_LEVEL"));
+
+  LaneFacts inner = Lane();
+  inner.parallel = {2, 0, ""};
+  const Environment twice = Apply(env, PlanEnvironment(env, inner).changes);
+  CHECK(twice.at("MAX_JOBS") == "2");
+  CHECK(twice.count("CMAKE_BUILD_PARALLEL_LEVEL") == 0);
+  CHECK(twice.at("NVCC_APPEND_FLAGS") == "-lineinfo --jobserver");
+
+  // Set by the user inside of the outer lane: the user's.
+  Environment changed = env;
+  changed["MAX_JOBS"] = "3";
+  CHECK(UsersOwn(changed, "MAX_JOBS") == "3");
+  CHECK(Apply(changed, PlanEnvironment(changed, inner).changes).at("MAX_JOBS") == "3");
 }
 
 TEST_CASE("environ(7) is read as getenv(3) does") {

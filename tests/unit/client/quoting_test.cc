@@ -83,5 +83,11 @@ TEST_CASE("systemd's files: what they would change is refused") {
   CHECK(UnsetLine(ShellFormat::kSystemd, "A") == "A=\n");
 }
 
+TEST_CASE("docker's words: one word each, whatever is in the value") {
+  CHECK(*SetLine(ShellFormat::kDocker, "MAKEFLAGS", " -j4 --x='y'") ==
+        "--env 'MAKEFLAGS= -j4 --x='\\''y'\\''' ");
+  CHECK(UnsetLine(ShellFormat::kDocker, "A").empty());
+}
+
 }  // namespace
 }  // namespace headroom::cli
