@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "server/policy/domain.h"
 
@@ -24,40 +25,8 @@ int64_t AsInt(double value) {
 
 Plan::Plan(State& state, const std::vector<uint32_t>& extra)
     : state_(state), predictor_(state, extra) {
-  domains_.reserve(state.domains.size());
-  for (const auto& [id, domain] : state.domains) {
-    if (!domain.sampled) continue;
-    Domain d;
-    d.id = id;
-    d.available = AsDouble(domain.available);
-    d.reserve = AsDouble(ReserveOf(state, domain, nullptr));
-    d.limit = AsDouble(domain.limit);
-    d.fill_rate = domain.fill_rate;
-    d.foreign_rate = state.prediction ? std::max(0.0, domain.foreign_rate) : 0;
-    d.common.resize(predictor_.models().size());
-    domains_.push_back(std::move(d));
-  }
-  for (Domain& d : domains_) {
-    // An ancestor that was never sampled is passed over.
-    DomainId up = state.domains.at(d.id).parent;
-    int hops = 0;
-    while (up != DomainId::kNone && d.parent < 0 && hops++ < 64) {
-      for (size_t i = 0; i < domains_.size(); ++i) {
-        if (domains_[i].id == up) d.parent = static_cast<int>(i);
-      }
-      const auto it = state.domains.find(up);
-      up = it == state.domains.end() ? DomainId::kNone : it->second.parent;
-    }
-  }
-
-  // Whoever names a circle of parents gets a domain without one.
-  for (Domain& d : domains_) {
-    size_t hops = 0;
-    for (int at = d.parent; at >= 0 && hops <= domains_.size(); ++hops) {
-      at = domains_[static_cast<size_t>(at)].parent;
-    }
-    if (hops > domains_.size()) d.parent = -1;
-  }
+  FindDomains();
+  rows_.assign(domains_.size() * predictor_.models().size(), -1);
 
   units_.reserve(state.procs.size() + state.jobs.size());
   // Most processes share a domain with the one before: the look-up is not repeated.
@@ -86,7 +55,7 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
       const auto gate = state.gates.find(proc.gate);
       if (gate != state.gates.end()) floor = gate->second.floor;
     }
-    unit.forecast = predictor_.OfProc(i, floor, proc.frozen);
+    predictor_.OfProc(i, floor, proc.frozen, unit.forecast);
     AddUnit(unit);
   }
   for (size_t i = 0; i < state.jobs.size(); ++i) {
@@ -102,87 +71,144 @@ Plan::Plan(State& state, const std::vector<uint32_t>& extra)
     unit.since = job.use.since;
     unit.now = job.use.anon;
     unit.frozen = job.frozen;
-    unit.forecast = predictor_.OfJob(i, job.frozen);
+    predictor_.OfJob(i, job.frozen, unit.forecast);
     if (!job.frozen) Blur(unit.forecast, Learned(unit.slot));
     AddUnit(unit);
   }
   Spread();
 }
 
-int Plan::DomainOf(DomainId id) const {
-  // Known but not sampled, or unknown: what is above it, in the end the host.
-  for (int hops = 0; hops < 64; ++hops) {
-    for (size_t i = 0; i < domains_.size(); ++i) {
-      if (domains_[i].id == id) return static_cast<int>(i);
+void Plan::FindDomains() {
+  const std::map<DomainId, DomainState>& all = state_.domains;
+  domains_.reserve(all.size());
+  positions_.reserve(all.size());
+  for (const auto& [id, domain] : all) {
+    positions_.emplace_back(id, domain.sampled ? static_cast<int>(domains_.size()) : -1);
+    if (!domain.sampled) continue;
+    Domain d;
+    d.id = id;
+    d.available = AsDouble(domain.available);
+    d.reserve = AsDouble(ReserveOf(state_, domain, nullptr));
+    d.limit = AsDouble(domain.limit);
+    d.fill_rate = domain.fill_rate;
+    d.foreign_rate = state_.prediction ? std::max(0.0, domain.foreign_rate) : 0;
+    domains_.push_back(d);
+  }
+  // The nearest one above that was sampled; -1: none. As many steps as there are domains are enough
+  // for every chain, and end a circle (Step lets none arise; a snapshot may hold anything).
+  const auto above = [&](DomainId id) {
+    for (size_t hops = 0; hops < all.size(); ++hops) {
+      const auto it = all.find(id);
+      if (it == all.end() || it->second.parent == DomainId::kNone) return -1;
+      id = it->second.parent;
+      const auto up = all.find(id);
+      if (up != all.end() && up->second.sampled) return DomainOf(id);
     }
-    const auto it = state_.domains.find(id);
-    if (it == state_.domains.end() || it->second.parent == DomainId::kNone) break;
-    id = it->second.parent;
+    return -1;
+  };
+  for (Domain& d : domains_) d.parent = above(d.id);
+  for (Domain& d : domains_) {
+    size_t hops = 0;
+    for (int at = d.parent; at >= 0 && hops <= domains_.size(); ++hops) {
+      at = domains_[static_cast<size_t>(at)].parent;
+    }
+    if (hops > domains_.size()) d.parent = -1;
   }
-  for (size_t i = 0; i < domains_.size(); ++i) {
-    if (domains_[i].parent < 0) return static_cast<int>(i);
+  for (size_t i = domains_.size(); i-- > 0;) {
+    if (domains_[i].parent < 0) host_ = static_cast<int>(i);
   }
-  return -1;
+  // Known but not sampled: what is above it, in the end the host.
+  for (auto& [id, position] : positions_) {
+    if (position < 0) position = above(id);
+    if (position < 0) position = host_;
+  }
+}
+
+int Plan::DomainOf(DomainId id) const {
+  const auto it =
+      std::lower_bound(positions_.begin(), positions_.end(), id,
+                       [](const auto& entry, DomainId key) { return entry.first < key; });
+  return it != positions_.end() && it->first == id ? it->second : host_;
+}
+
+OverTime& Plan::Common(size_t domain, int slot) {
+  int32_t& row = rows_[domain * predictor_.models().size() + static_cast<size_t>(slot)];
+  if (row < 0) {
+    row = static_cast<int32_t>(common_.size());
+    common_.emplace_back();
+  }
+  return common_[static_cast<size_t>(row)];
 }
 
 double Plan::Learned(int slot) const {
   return predictor_.models()[static_cast<size_t>(slot)].curves->shape_weight;
 }
 
-void Plan::Account(Domain& domain, const Unit& unit, double sign) {
+void Plan::Account(size_t domain, const Unit& unit, double sign) {
+  Domain& d = domains_[domain];
   const Forecast& f = unit.forecast;
   const double now = AsDouble(unit.now);
-  OverTime& common = domain.common[static_cast<size_t>(unit.slot)];
+  // One sum after the other: then each loop is worked on four numbers at a time.
+  for (size_t h = 0; h < kHorizons; ++h) d.growth[h] += sign * (f.level[h] - now);
+  const double var = sign * f.own_var;
   for (size_t h = 0; h < kHorizons; ++h) {
-    domain.growth[h] += sign * (f.level[h] - now);
-    domain.own_var[h] += sign * f.slope[h] * f.slope[h] * f.own_var;
-    common[h] += sign * f.slope[h] * f.common_gain;
+    const double slope = f.slope[h];
+    d.own_var[h] += slope * slope * var;
   }
-  domain.units += sign > 0 ? 1 : -1;
+  const double gain = sign * f.common_gain;
+  OverTime& common = Common(domain, unit.slot);
+  for (size_t h = 0; h < kHorizons; ++h) common[h] += f.slope[h] * gain;
+  d.units += sign > 0 ? 1 : -1;
 }
 
 void Plan::AddUnit(const Unit& unit) {
   any_frozen_ = any_frozen_ || unit.frozen;
-  if (unit.domain >= 0 && !unit.frozen)
-    Account(domains_[static_cast<size_t>(unit.domain)], unit, 1);
+  if (unit.domain >= 0 && !unit.frozen) Account(static_cast<size_t>(unit.domain), unit, 1);
 }
 
 // Sums of a domain are part of those above it; errors of a class are partly its parent's.
 void Plan::Spread() {
   std::vector<size_t> order;
-  std::vector<int> depth(domains_.size(), 0);
+  std::vector<size_t> depth(domains_.size(), 0);
   for (size_t i = 0; i < domains_.size(); ++i) {
-    int up = domains_[i].parent;
-    while (up >= 0 && depth[i] < 64) {
+    for (int up = domains_[i].parent; up >= 0; up = domains_[static_cast<size_t>(up)].parent) {
       ++depth[i];
-      up = domains_[static_cast<size_t>(up)].parent;
     }
     order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return depth[a] > depth[b]; });
   const std::vector<Model>& models = predictor_.models();
+  const auto has = [&](size_t domain, size_t slot) {
+    return rows_[domain * models.size() + slot] >= 0;
+  };
   for (size_t i : order) {
-    Domain& d = domains_[i];
-    if (d.parent >= 0) {
-      Domain& up = domains_[static_cast<size_t>(d.parent)];
-      for (size_t h = 0; h < kHorizons; ++h) {
-        up.growth[h] += d.growth[h];
-        up.own_var[h] += d.own_var[h];
-        for (size_t s = 0; s < models.size(); ++s) up.common[s][h] += d.common[s][h];
-      }
-      up.units += d.units;
+    const Domain& d = domains_[i];
+    if (d.parent < 0) continue;
+    const size_t above = static_cast<size_t>(d.parent);
+    Domain& up = domains_[above];
+    for (size_t h = 0; h < kHorizons; ++h) {
+      up.growth[h] += d.growth[h];
+      up.own_var[h] += d.own_var[h];
+    }
+    up.units += d.units;
+    for (size_t s = 0; s < models.size(); ++s) {
+      if (!has(i, s)) continue;
+      const OverTime part = Common(i, static_cast<int>(s));
+      OverTime& sum = Common(above, static_cast<int>(s));
+      for (size_t h = 0; h < kHorizons; ++h) sum[h] += part[h];
     }
   }
-  for (Domain& d : domains_) {
+  for (size_t i = 0; i < domains_.size(); ++i) {
+    Domain& d = domains_[i];
     for (size_t s = models.size(); s-- > 0;) {
+      if (!has(i, s)) continue;
       const Model& model = models[s];
-      for (size_t h = 0; h < kHorizons; ++h) {
-        d.common_var[h] += model.own_var * d.common[s][h] * d.common[s][h];
-        if (model.parent >= 0) {
-          d.common[static_cast<size_t>(model.parent)][h] += model.share * d.common[s][h];
-        }
-      }
+      const OverTime part = Common(i, static_cast<int>(s));
+      for (size_t h = 0; h < kHorizons; ++h) d.common_var[h] += model.own_var * part[h] * part[h];
+      if (model.parent < 0) continue;
+      OverTime& sum = Common(i, model.parent);
+      for (size_t h = 0; h < kHorizons; ++h) sum[h] += model.share * part[h];
     }
   }
 }
@@ -263,7 +289,9 @@ Plan::Room Plan::After(int domain, const Addition* addition, double count, doubl
           double gain = count * part.share * part.forecast.common_gain;
           for (int s = part.slot; s >= 0; s = models[static_cast<size_t>(s)].parent) {
             const Model& model = models[static_cast<size_t>(s)];
-            const OverTime& common = d.common[static_cast<size_t>(s)];
+            const int32_t row =
+                rows_[static_cast<size_t>(at) * models.size() + static_cast<size_t>(s)];
+            const OverTime common = row < 0 ? OverTime{} : common_[static_cast<size_t>(row)];
             for (size_t h = 0; h < kHorizons; ++h) {
               const double more = gain * part.forecast.slope[h];
               var[h] += model.own_var * more * (2 * common[h] + more);
@@ -291,7 +319,7 @@ void Plan::Add(int domain, const Addition& addition, double count) {
       double gain = count * part.share * part.forecast.common_gain;
       for (int s = part.slot; s >= 0; s = models[static_cast<size_t>(s)].parent) {
         const Model& model = models[static_cast<size_t>(s)];
-        OverTime& common = d.common[static_cast<size_t>(s)];
+        OverTime& common = Common(static_cast<size_t>(at), s);
         for (size_t h = 0; h < kHorizons; ++h) {
           const double more = gain * part.forecast.slope[h];
           d.common_var[h] += model.own_var * more * (2 * common[h] + more);
@@ -306,7 +334,7 @@ void Plan::Add(int domain, const Addition& addition, double count) {
 void Plan::Freeze(size_t index) {
   Unit& unit = units_[index];
   for (int at = unit.domain; at >= 0; at = domains_[static_cast<size_t>(at)].parent) {
-    Account(domains_[static_cast<size_t>(at)], unit, -1);
+    Account(static_cast<size_t>(at), unit, -1);
   }
   unit.frozen = true;
   any_frozen_ = true;
@@ -314,14 +342,15 @@ void Plan::Freeze(size_t index) {
 
 void Plan::Thaw(size_t index) {
   Unit& unit = units_[index];
+  unit.forecast = Forecast{};
   if (unit.job) {
-    unit.forecast = predictor_.OfJob(unit.index, false);
+    predictor_.OfJob(unit.index, false, unit.forecast);
     Blur(unit.forecast, Learned(unit.slot));
   } else {
-    unit.forecast = predictor_.OfProc(unit.index, Bytes{}, false);
+    predictor_.OfProc(unit.index, Bytes{}, false, unit.forecast);
   }
   for (int at = unit.domain; at >= 0; at = domains_[static_cast<size_t>(at)].parent) {
-    Account(domains_[static_cast<size_t>(at)], unit, 1);
+    Account(static_cast<size_t>(at), unit, 1);
   }
   unit.frozen = false;
 }

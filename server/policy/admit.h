@@ -4,6 +4,7 @@
 #define HEADROOM_SERVER_POLICY_ADMIT_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "server/policy/action.h"
@@ -57,8 +58,7 @@ class Plan {
     OverTime growth{};
     OverTime own_var{};
     OverTime common_var{};
-    std::vector<OverTime> common;  // by slot: bytes for an error of 1 in that class's mean
-    int units = 0;                 // that run and are not frozen
+    int units = 0;  // that run and are not frozen
   };
 
   // `extra`: classes that additions will be made of.
@@ -94,9 +94,12 @@ class Plan {
   void Thaw(size_t unit);
 
  private:
+  void FindDomains();
   void AddUnit(const Unit& unit);
   void Spread();
-  void Account(Domain& domain, const Unit& unit, double sign);
+  void Account(size_t domain, const Unit& unit, double sign);
+  // Bytes in a domain for an error of 1 in a class's mean; made when first asked for.
+  OverTime& Common(size_t domain, int slot);
   Room Within(int domain, const OverTime& growth, const OverTime& var, double safety,
               double reserve) const;
   double Learned(int slot) const;  // how well a class's course is known
@@ -104,6 +107,11 @@ class Plan {
   const State& state_;
   Predictor predictor_;
   std::vector<Domain> domains_;
+  std::vector<std::pair<DomainId, int>> positions_;  // of all domains of the state, by id
+  int host_ = -1;
+  // Few classes run in each domain: their positions in `common_`, by domain and slot; -1: none.
+  std::vector<int32_t> rows_;
+  std::vector<OverTime> common_;
   std::vector<Unit> units_;
   bool any_frozen_ = false;
 };

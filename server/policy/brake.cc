@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "server/policy/gate.h"
+#include "server/policy/track.h"
 
 namespace headroom::policy {
 namespace {
@@ -23,13 +25,6 @@ constexpr double kNoise = 0.02;
 // The horizon up to which the others' growth is held against the oldest: 2 s, time for several
 // looks and for a signal to reach a busy process.
 constexpr size_t kSoon = 1;
-
-bool Under(const Plan& plan, int domain, int above) {
-  for (int at = domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
-    if (at == above) return true;
-  }
-  return false;
-}
 
 // The worst shortfall of the expected sum, without safety, against the domain less `reserve`.
 double Excess(const Plan::Domain& d, double reserve) {
@@ -54,9 +49,51 @@ Reason Why(ReasonCode code, const Plan::Domain& d, const Unit& unit) {
                  {Input::kPredictedPeakBytes, static_cast<int64_t>(unit.forecast.peak)}}};
 }
 
+// The tool processes of each job that is planned with as a whole, by the job's position; made when
+// first asked for, in one pass.
+class JobProcs {
+ public:
+  explicit JobProcs(State& state) : state_(state) {}
+
+  std::vector<ProcState*> Of(size_t job) {
+    if (first_.empty()) Make();
+    std::vector<ProcState*> procs;
+    for (size_t i = first_[job]; i < first_[job + 1]; ++i)
+      procs.push_back(&state_.procs[procs_[i]]);
+    return procs;
+  }
+
+  // Calls `visit(proc, job's position)` for each. Most processes are of the same job as the one
+  // before: the look-up is not repeated.
+  template <typename Visit>
+  void ForEach(Visit visit) {
+    JobState* job = nullptr;
+    for (ProcState& proc : state_.procs) {
+      if (!proc.in_job) continue;
+      if (job == nullptr || job->job != proc.job) job = FindJob(state_, proc.job);
+      if (job != nullptr) visit(proc, static_cast<size_t>(job - state_.jobs.data()));
+    }
+  }
+
+ private:
+  void Make() {
+    first_.assign(state_.jobs.size() + 2, 0);
+    ForEach([&](ProcState&, size_t job) { ++first_[job + 2]; });
+    for (size_t i = 2; i < first_.size(); ++i) first_[i] += first_[i - 1];
+    procs_.resize(first_.back());
+    ForEach([&](ProcState& proc, size_t job) {
+      procs_[first_[job + 1]++] = static_cast<size_t>(&proc - state_.procs.data());
+    });
+  }
+
+  State& state_;
+  std::vector<size_t> first_;  // of job i: procs_[first_[i] .. first_[i + 1])
+  std::vector<size_t> procs_;
+};
+
 // Stops or continues all tool processes of a unit.
-void Signal(State& state, const Unit& unit, bool freeze, const Reason& reason, Time now,
-            std::vector<Action>& actions) {
+void Signal(State& state, JobProcs& job_procs, const Unit& unit, bool freeze, const Reason& reason,
+            Time now, std::vector<Action>& actions) {
   const auto one = [&](ProcState& proc) {
     if (proc.frozen == freeze) return;
     proc.frozen = freeze;
@@ -72,19 +109,14 @@ void Signal(State& state, const Unit& unit, bool freeze, const Reason& reason, T
     one(state.procs[unit.index]);
     return;
   }
-  JobState& job = state.jobs[unit.index];
-  job.frozen = freeze;
-  for (ProcState& proc : state.procs) {
-    if (proc.in_job && proc.job == job.job) one(proc);
-  }
+  state.jobs[unit.index].frozen = freeze;
+  for (ProcState* proc : job_procs.Of(unit.index)) one(*proc);
 }
 
-Time FrozenAt(const State& state, const Unit& unit) {
+Time FrozenAt(const State& state, JobProcs& job_procs, const Unit& unit) {
   if (!unit.job) return state.procs[unit.index].frozen_at;
   Time at{};
-  for (const ProcState& proc : state.procs) {
-    if (proc.in_job && proc.job == state.jobs[unit.index].job) at = std::max(at, proc.frozen_at);
-  }
+  for (const ProcState* proc : job_procs.Of(unit.index)) at = std::max(at, proc->frozen_at);
   return at;
 }
 
@@ -107,8 +139,8 @@ double AtMost(const Plan& plan, const Unit& unit) {
 // What it is expected to take still.
 double Growth(const Unit& unit) {
   double most = 0;
-  for (double level : unit.forecast.level) {
-    most = std::max(most, level - static_cast<double>(unit.now.count));
+  for (float level : unit.forecast.level) {
+    most = std::max(most, static_cast<double>(level) - static_cast<double>(unit.now.count));
   }
   return most;
 }
@@ -134,98 +166,137 @@ void WatchDomains(State& state, const Plan& plan, Time now) {
 
 void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
   if (!state.prediction) return;
+  const std::vector<Unit>& units = plan.units();
+  const size_t domain_count = plan.domains().size();
+  const size_t none = units.size();
+  JobProcs job_procs(state);
+
   // Processes that a frozen job has started since.
-  for (size_t i = 0; i < plan.units().size() && plan.any_frozen(); ++i) {
-    const Unit& unit = plan.units()[i];
-    if (!unit.job || !unit.frozen || unit.domain < 0) continue;
-    Signal(state, unit, true,
-           Why(ReasonCode::kBrake, plan.domains()[static_cast<size_t>(unit.domain)], unit), now,
-           actions);
-  }
-  // Attached units by age; made when somebody must stop or may go on, which is seldom.
-  std::vector<size_t> youngest;
-  const auto sort_by_age = [&] {
-    if (!youngest.empty()) return;
-    for (size_t i = 0; i < plan.units().size(); ++i) {
-      if (plan.units()[i].lane != LaneId::kNone) youngest.push_back(i);
-    }
-    std::stable_sort(youngest.begin(), youngest.end(), [&](size_t a, size_t b) {
-      return plan.units()[a].since > plan.units()[b].since;
+  if (plan.any_frozen()) {
+    std::vector<bool> late(state.jobs.size());
+    job_procs.ForEach([&](const ProcState& proc, size_t job) {
+      if (!proc.frozen && state.jobs[job].frozen) late[job] = true;
     });
-  };
-
-  for (size_t at = 0; at < plan.domains().size(); ++at) {
-    const int here = static_cast<int>(at);
-    DomainState& domain = state.domains.at(plan.domains()[at].id);
-    const auto excess = [&](double share) {
-      return Excess(plan.domains()[at], plan.domains()[at].reserve * share);
-    };
-    const double noise = kNoise * plan.domains()[at].limit;
-
-    // The oldest must be able to finish: what it may need at most, with what the others grow by
-    // until the next looks, stays below what is left. Then, whatever happens, it ends and makes
-    // room.
-    size_t oldest = plan.units().size();
-    for (size_t i = 0; i < plan.units().size(); ++i) {
-      const Unit& unit = plan.units()[i];
-      if (unit.frozen || unit.lane == LaneId::kNone) continue;
-      if (oldest < plan.units().size() && unit.since >= plan.units()[oldest].since) continue;
-      if (Under(plan, unit.domain, here)) oldest = i;
+    for (size_t i = 0; i < units.size(); ++i) {
+      const Unit& unit = units[i];
+      if (!unit.job || !unit.frozen || unit.domain < 0 || !late[unit.index]) continue;
+      Signal(state, job_procs, unit, true,
+             Why(ReasonCode::kBrake, plan.domains()[static_cast<size_t>(unit.domain)], unit), now,
+             actions);
     }
-    const auto oldest_squeezed = [&] {
-      if (oldest == plan.units().size()) return false;
-      const Unit& unit = plan.units()[oldest];
-      const Plan::Domain& d = plan.domains()[at];
-      const double own = unit.forecast.level[kSoon] - static_cast<double>(unit.now.count);
-      return AtMost(plan, unit) - static_cast<double>(unit.now.count) +
-                 std::max(0.0, d.growth[kSoon] - own) >
-             d.available - d.reserve / 2;
-    };
+  }
 
-    // Freeze.
-    bool urgent = domain.braking && now - domain.brake_acted >= kSettle;
-    if (urgent || plan.any_frozen() || oldest_squeezed() || excess(0.5) > noise) sort_by_age();
-    for (size_t i : youngest) {
-      const bool squeezed = oldest_squeezed();
-      if (!urgent && !squeezed && excess(0.5) <= noise) break;
-      if (plan.domains()[at].units <= 1) break;
-      const Unit& unit = plan.units()[i];
-      if (!Under(plan, unit.domain, here) || !CanFreeze(state, unit)) continue;
+  // In each domain and all below it, the oldest that moves.
+  std::vector<size_t> oldest(domain_count, none);
+  for (size_t i = 0; i < units.size(); ++i) {
+    const Unit& unit = units[i];
+    if (unit.frozen || unit.lane == LaneId::kNone) continue;
+    for (int at = unit.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
+      size_t& first = oldest[static_cast<size_t>(at)];
+      if (first == none || unit.since < units[first].since) first = i;
+    }
+  }
+  // In each domain and all below it, who may be stopped, and in each domain alone, who may go on.
+  // Made when somebody must stop or may go on, which is seldom; heaps, since few are taken.
+  const auto younger = [&](size_t a, size_t b) {
+    return std::pair(units[a].since, b) > std::pair(units[b].since, a);
+  };
+  const auto less_young = [&](size_t a, size_t b) { return younger(b, a); };
+  std::vector<std::vector<size_t>> moving(domain_count);
+  std::vector<std::vector<size_t>> standing(domain_count);
+  bool listed = false;
+  const auto list = [&] {
+    if (listed) return;
+    listed = true;
+    for (size_t i = 0; i < units.size(); ++i) {
+      const Unit& unit = units[i];
+      if (unit.frozen && unit.domain >= 0 && unit.lane != LaneId::kNone) {
+        standing[static_cast<size_t>(unit.domain)].push_back(i);
+      }
+      if (!CanFreeze(state, unit)) continue;
       if (!unit.job) {
         // A gated process that can be run again is evicted (gate.cc), and only when memory is
         // really short: what it then gives back is worth more than standing still.
         const GateId gate = state.procs[unit.index].gate;
-        const auto found = state.gates.find(gate);
+        const auto found = gate == GateId::kNone ? state.gates.end() : state.gates.find(gate);
         if (found != state.gates.end() && found->second.replayable) continue;
       }
-      if (i == oldest) continue;
-      if (!urgent && Growth(unit) < noise / 8) continue;
-      Signal(state, unit, true, Why(ReasonCode::kBrake, plan.domains()[at], unit), now, actions);
-      plan.Freeze(i);
-      domain.brake_acted = now;
-      urgent = false;
+      for (int at = unit.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
+        if (oldest[static_cast<size_t>(at)] != i) moving[static_cast<size_t>(at)].push_back(i);
+      }
+    }
+  };
+  const auto take = [](std::vector<size_t>& heap, const auto& less) {
+    std::pop_heap(heap.begin(), heap.end(), less);
+    const size_t top = heap.back();
+    heap.pop_back();
+    return top;
+  };
+
+  for (size_t at = 0; at < domain_count; ++at) {
+    const Plan::Domain& d = plan.domains()[at];
+    DomainState& domain = state.domains.at(d.id);
+    const double noise = kNoise * d.limit;
+
+    // The oldest must be able to finish: what it may need at most, with what the others grow by
+    // until the next looks, stays below what is left. Then, whatever happens, it ends and makes
+    // room.
+    const size_t first = oldest[at];
+    double first_own = 0;
+    double first_most = 0;
+    if (first != none) {
+      const double has = static_cast<double>(units[first].now.count);
+      first_own = static_cast<double>(units[first].forecast.level[kSoon]) - has;
+      first_most = AtMost(plan, units[first]) - has;
+    }
+    const auto oldest_squeezed = [&] {
+      return first != none &&
+             first_most + std::max(0.0, d.growth[kSoon] - first_own) > d.available - d.reserve / 2;
+    };
+
+    // Freeze, youngest first.
+    bool urgent = domain.braking && now - domain.brake_acted >= kSettle;
+    const auto short_of_it = [&] {
+      return urgent || oldest_squeezed() || Excess(d, d.reserve * 0.5) > noise;
+    };
+    if (short_of_it()) {
+      list();
+      std::vector<size_t>& heap = moving[at];
+      std::make_heap(heap.begin(), heap.end(), less_young);
+      while (!heap.empty() && d.units > 1 && short_of_it()) {
+        const size_t i = take(heap, less_young);
+        const Unit& unit = units[i];
+        if (unit.frozen) continue;  // for another domain's sake
+        if (!urgent && Growth(unit) < noise / 8) continue;
+        Signal(state, job_procs, unit, true, Why(ReasonCode::kBrake, d, unit), now, actions);
+        plan.Freeze(i);
+        standing[static_cast<size_t>(unit.domain)].push_back(i);
+        domain.brake_acted = now;
+        urgent = false;
+      }
     }
 
     // Thaw, oldest first.
-    for (auto it = youngest.rbegin(); it != youngest.rend(); ++it) {
-      const Unit& unit = plan.units()[*it];
-      if (!unit.frozen || unit.domain != here) continue;
+    if (!plan.any_frozen()) continue;
+    list();
+    std::vector<size_t>& heap = standing[at];
+    std::make_heap(heap.begin(), heap.end(), younger);
+    while (!heap.empty()) {
+      const size_t i = take(heap, younger);
+      const Unit& unit = units[i];
       bool room = true;
-      bool last = true;
-      plan.Thaw(*it);
+      plan.Thaw(i);
       for (int up = unit.domain; up >= 0; up = plan.domains()[static_cast<size_t>(up)].parent) {
-        const Plan::Domain& d = plan.domains()[static_cast<size_t>(up)];
-        room = room && Excess(d, d.reserve) <= 0 && !state.domains.at(d.id).braking;
+        const Plan::Domain& over = plan.domains()[static_cast<size_t>(up)];
+        room = room && Excess(over, over.reserve) <= 0 && !state.domains.at(over.id).braking;
       }
-      last = plan.domains()[at].units <= 1;
+      const bool last = d.units <= 1;
       room = room && !oldest_squeezed();
-      const bool rested = now - FrozenAt(state, unit) >= kLeastFrozen;
-      if ((room && rested) || last) {
-        Signal(state, unit, false,
-               Why(room ? ReasonCode::kRoomAgain : ReasonCode::kFloor, plan.domains()[at], unit),
-               now, actions);
+      if (last || (room && now - FrozenAt(state, job_procs, unit) >= kLeastFrozen)) {
+        Signal(state, job_procs, unit, false,
+               Why(room ? ReasonCode::kRoomAgain : ReasonCode::kFloor, d, unit), now, actions);
       } else {
-        plan.Freeze(*it);
+        plan.Freeze(i);
         break;
       }
     }

@@ -251,46 +251,66 @@ bool AnyWaiting(const State& state) {
   return false;
 }
 
-int GateTokens(const State& state, const LaneState& lane) {
+std::map<LaneId, int> GateTokens(const State& state) {
   // Jobs all of whose gated processes wait. A waiter whose job is not known counts as one.
-  std::set<ProcId> running;
-  std::set<ProcId> waiting;
-  int nameless = 0;
+  struct Count {
+    std::set<ProcId> running;
+    std::set<ProcId> waiting;
+    int nameless = 0;
+  };
+  std::map<LaneId, Count> counts;
   for (const auto& [id, gate] : state.gates) {
-    if (gate.lane != lane.id) continue;
+    Count& count = counts[gate.lane];
     if (Running(gate)) {
-      running.insert(gate.job);
+      count.running.insert(gate.job);
     } else if (gate.job) {
-      waiting.insert(gate.job);
+      count.waiting.insert(gate.job);
     } else {
-      ++nameless;
+      ++count.nameless;
     }
   }
-  int jobs = nameless;
-  for (ProcId job : waiting) jobs += running.count(job) == 0 ? 1 : 0;
-  const int cores = lane.jobs_cap.value_or(lane.cores);
-  const int most = cores * kMostTokensPerCore;
-  return std::max(0, std::min(cores + jobs, most) - std::max(1, lane.clients));
+  std::map<LaneId, int> tokens;
+  for (const auto& [id, lane] : state.lanes) {
+    if (!lane.gated) continue;
+    const Count& count = counts[id];
+    int jobs = count.nameless;
+    for (ProcId job : count.waiting) jobs += count.running.count(job) == 0 ? 1 : 0;
+    const int cores = lane.jobs_cap.value_or(lane.cores);
+    const int most = cores * kMostTokensPerCore;
+    tokens[id] = std::max(0, std::min(cores + jobs, most) - std::max(1, lane.clients));
+  }
+  return tokens;
 }
 
 void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
   if (!state.prediction) return;
+  // Units in each domain that brakes, and below it.
+  std::vector<bool> braking(plan.domains().size());
+  bool any = false;
+  for (size_t at = 0; at < braking.size(); ++at) {
+    braking[at] = state.domains.at(plan.domains()[at].id).braking;
+    any = any || braking[at];
+  }
+  if (!any) return;
+  std::vector<std::vector<size_t>> members(braking.size());
+  for (size_t i = 0; i < plan.units().size(); ++i) {
+    const Unit& unit = plan.units()[i];
+    if (unit.frozen || unit.lane == LaneId::kNone) continue;
+    for (int at = unit.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
+      if (braking[static_cast<size_t>(at)]) members[static_cast<size_t>(at)].push_back(i);
+    }
+  }
   for (size_t at = 0; at < plan.domains().size(); ++at) {
+    if (!braking[at]) continue;
     const Plan::Domain& d = plan.domains()[at];
     DomainState& domain = state.domains.at(d.id);
-    if (!domain.braking) continue;
     // Those that can be evicted, and what is on its way back already.
     std::vector<size_t> victims;
     int progress = 0;
     double coming = 0;
-    for (size_t i = 0; i < plan.units().size(); ++i) {
+    for (size_t i : members[at]) {
       const Unit& unit = plan.units()[i];
-      if (unit.frozen || unit.lane == LaneId::kNone) continue;
-      int up = unit.domain;
-      while (up >= 0 && up != static_cast<int>(at)) {
-        up = plan.domains()[static_cast<size_t>(up)].parent;
-      }
-      if (up < 0) continue;
+      if (unit.frozen) continue;  // for another domain's sake
       const auto found =
           unit.job ? state.gates.end() : state.gates.find(state.procs[unit.index].gate);
       if (found == state.gates.end()) {
@@ -409,14 +429,23 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
   // Those that unblock a running one first; then repeatedly, of the lanes that are served least,
   // the first waiter that may go. A lane's waiters keep their order; one that does not fit is
   // overtaken by smaller ones until its patience ends.
-  std::map<LaneId, std::vector<size_t>> queues;  // last in order first, to take from the end
-  size_t urgent = 0;                             // waiters[0 .. urgent) unblock somebody
+  struct Queue {
+    std::vector<size_t> waiters;  // last in order first, to take from the end
+    LaneLoad* load = nullptr;
+    int* of_user = nullptr;
+  };
+  std::map<LaneId, Queue> queues;
+  size_t urgent = 0;  // waiters[0 .. urgent) unblock somebody
   for (size_t i = waiters.size(); i-- > 0;) {
+    const LaneId lane = waiters[i].gate->lane;
     if (waiters[i].gate->under != GateId::kNone) {
       urgent = std::max(urgent, i + 1);
-    } else {
-      queues[waiters[i].gate->lane].push_back(i);
+      continue;
     }
+    Queue& queue = queues[lane];
+    queue.load = &loads[lane];
+    queue.of_user = &of_user[queue.load->uid];
+    queue.waiters.push_back(i);
   }
   size_t next_urgent = 0;
   std::set<DomainId> closed;  // an impatient one waits for room there
@@ -427,20 +456,21 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     if (next_urgent < urgent) {
       best = next_urgent++;
     } else {
-      std::vector<size_t>* least = nullptr;
-      std::pair<int, int> served;
-      for (auto& [id, queue] : queues) {
-        if (queue.empty()) continue;
-        const LaneLoad& load = loads[id];
-        const std::pair<int, int> its{of_user[load.uid], load.running};
-        if (least == nullptr || its < served) {
-          least = &queue;
-          served = its;
+      auto least = queues.end();
+      for (auto it = queues.begin(); it != queues.end();) {
+        if (it->second.waiters.empty()) {
+          it = queues.erase(it);
+          continue;
         }
+        const auto served = [](const Queue& queue) {
+          return std::pair(*queue.of_user, queue.load->running);
+        };
+        if (least == queues.end() || served(it->second) < served(least->second)) least = it;
+        ++it;
       }
-      if (least == nullptr) break;
-      best = least->back();
-      least->pop_back();
+      if (least == queues.end()) break;
+      best = least->second.waiters.back();
+      least->second.waiters.pop_back();
     }
     GateState& gate = *waiters[best].gate;
     LaneLoad& load = loads[gate.lane];
@@ -450,7 +480,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     const bool cores_free =
         load.running < load.cap && (load.own_cores || shared < cores || load.running == 0);
     if (!cores_free && !under) {
-      queues[gate.lane].clear();
+      queues.erase(gate.lane);
       continue;
     }
     if (alone_runs.count(gate.domain) != 0 && !under) continue;

@@ -7,6 +7,7 @@
 #ifndef HEADROOM_SERVER_POLICY_GATE_H_
 #define HEADROOM_SERVER_POLICY_GATE_H_
 
+#include <map>
 #include <vector>
 
 #include "server/policy/action.h"
@@ -36,8 +37,8 @@ void Track(State& state, const GateStarted& started, Time now);
 void Track(State& state, const GateEnded& ended, Time now, std::vector<Action>& actions);
 void Track(State& state, const GateGone& gone);
 
-// Tokens of a gated lane.
-int GateTokens(const State& state, const LaneState& lane);
+// Tokens of each gated lane.
+std::map<LaneId, int> GateTokens(const State& state);
 
 // Somebody waits.
 bool AnyWaiting(const State& state);

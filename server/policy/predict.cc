@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <tuple>
 
 namespace headroom::policy {
 namespace {
@@ -95,8 +97,8 @@ constexpr double kJobScaleVar = 0.2 * 0.2;
 
 // Noise of "memory now / share of the peak that the shape expects now" as an observation of the
 // peak, as a standard deviation of the logarithm: near nothing at the peak, large early on.
-constexpr double kEarlyNoise = 0.9;
-constexpr double kLateNoise = 0.05;
+constexpr float kEarlyNoise = 0.9F;
+constexpr float kLateNoise = 0.05F;
 // The part of that noise that all running members share: they are of one kind, so the shape is
 // wrong for all of them alike. However many there are, they tell no more than this.
 constexpr double kSharedNoise = 0.35;
@@ -104,12 +106,12 @@ constexpr double kSharedNoise = 0.35;
 // a thousand tell what five hundred do.
 constexpr size_t kEnoughWitnesses = 512;
 // Nothing is concluded from less: start-up looks the same for all.
-constexpr double kLeastAgeSeconds = 0.4;
+constexpr float kLeastAgeSeconds = 0.4F;
 
 // A process that used this much CPU without growing by more than 2 % is taken to be at its peak,
 // whatever the class's curve says; less surely than at the curve's end.
-constexpr double kFlatSeconds = 4;
-constexpr double kFlatNoise = 0.3;
+constexpr float kFlatSeconds = 4;
+constexpr float kFlatNoise = 0.3F;
 
 double Seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
@@ -130,24 +132,94 @@ double At(const Shape& shape, double u) {
   return shape[i] + (shape[i + 1] - shape[i]) * f;
 }
 
-// Tables have a value for each sixteenth; beyond their end the last one holds.
-template <size_t N>
-double At(const std::array<float, N>& table, double u) {
-  const float x = std::min(static_cast<float>(u) * 16, static_cast<float>(N - 1) - 0.001F);
-  const size_t i = static_cast<size_t>(static_cast<int>(x));
-  return static_cast<double>(table[i] + (table[i + 1] - table[i]) * (x - static_cast<float>(i)));
+// Four numbers that are worked on at once: one class's curves at one moment, or one curve at four.
+// The compiler makes the processor's own vectors of them; each number is the same as when worked on
+// alone, so a replay on another processor gives the same bits.
+using Float4 = float __attribute__((vector_size(16)));
+using Int4 = int32_t __attribute__((vector_size(16)));
+
+Float4 All(float value) {
+  return Float4{value, value, value, value};
+}
+Float4 Max(Float4 a, Float4 b) {
+  return a > b ? a : b;
+}
+Float4 Min(Float4 a, Float4 b) {
+  return a < b ? a : b;
+}
+
+// A class's curves have a point for each sixteenth; beyond their end the last one holds.
+struct Course {
+  Float4 rise{}, level{}, alive{}, keep{};
+};
+
+constexpr float kPointsEnd =
+    static_cast<float>(std::tuple_size_v<decltype(ClassCurves::points)> - 1) - 0.001F;
+
+Float4 PointAt(const ClassCurves& curves, int32_t i, float f) {
+  Float4 before;
+  Float4 after;
+  static_assert(sizeof(before) == sizeof(ClassCurves::Point));
+  const ClassCurves::Point* point = curves.points.data() + i;
+  std::memcpy(&before, point, sizeof(before));
+  std::memcpy(&after, point + 1, sizeof(after));
+  return before + (after - before) * f;
+}
+
+ClassCurves::Point At(const ClassCurves& curves, float u) {
+  const float x = std::min(u * 16, kPointsEnd);
+  const int32_t i = static_cast<int32_t>(x);
+  const Float4 at = PointAt(curves, i, x - static_cast<float>(i));
+  return {at[0], at[1], at[2], at[3]};
+}
+
+inline Course At(const ClassCurves& curves, Float4 u) {
+  const Float4 x = Min(u * 16, All(kPointsEnd));
+  const Int4 i = __builtin_convertvector(x, Int4);
+  const Float4 f = x - __builtin_convertvector(i, Float4);
+  const Float4 a = PointAt(curves, i[0], f[0]);
+  const Float4 b = PointAt(curves, i[1], f[1]);
+  const Float4 c = PointAt(curves, i[2], f[2]);
+  const Float4 d = PointAt(curves, i[3], f[3]);
+  // From four moments of all curves to all moments of each.
+  const Float4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Float4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Float4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Float4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+          __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+          __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+          __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+}
+
+// The horizons, four at a time.
+constexpr size_t kBlocks = kHorizons / 4;
+static_assert(kHorizons % 4 == 0);
+constexpr std::array<float, kHorizons> kHorizonFloats = [] {
+  std::array<float, kHorizons> all{};
+  for (size_t h = 0; h < kHorizons; ++h) all[h] = static_cast<float>(kHorizonSeconds[h]);
+  return all;
+}();
+
+Float4 Load(const UnitOverTime& from, size_t block) {
+  Float4 four;
+  std::memcpy(&four, from.data() + 4 * block, sizeof(four));
+  return four;
+}
+void Store(UnitOverTime& to, size_t block, Float4 four) {
+  std::memcpy(to.data() + 4 * block, &four, sizeof(four));
 }
 
 // How long growth is expected to go on, as a share of how long it has: a process that grows as fast
 // as it did on average is, for all that can be seen, as likely in the first as in the last part of
 // its ramp. Large compilations ramp longer, not faster (in the traces all cicc grow by 0.33 GB a
 // CPU second, whatever their peak), so the class's shape alone sees them too small.
-constexpr double kGrowsOn = 0.5;
+constexpr float kGrowsOn = 0.5F;
 
 // How the time of a process goes with its peak, within a class: duration ~ peak^0.7. In the traces
 // cicc of 3.5 GB run 24 to 34 s of CPU, of 6.4 GB 46 to 68 s.
-constexpr double kStretch = 0.7;
-constexpr double kMostStretch = 20;
+constexpr float kStretch = 0.7F;
+constexpr float kMostStretch = 20;
 
 struct Stage {
   const char* key;
@@ -258,26 +330,26 @@ void Refresh(ClassCurves& curves, const Stats& stats, const ClassCurves* parent)
   const double trust = (1 + curves.shape_weight) / (3 + curves.shape_weight);
   const double top = std::max(0.5, curves.rise_raw[kShapePoints - 1]);
   double largest = 0;
-  for (size_t i = 0; i < curves.rise.size(); ++i) {
-    const double r = At(curves.rise_raw, static_cast<double>(i) / 16) / top;
-    largest = std::clamp(std::max(largest, r), 0.0, 1.0);
-    curves.rise[i] = static_cast<float>(largest);
-  }
   // Share that still runs at u times the median: a log-logistic tail, heavier than the normal one.
   const double k = 1.702 / curves.sd_cpu;
-  for (size_t i = 0; i < curves.keep.size(); ++i) {
+  for (size_t i = 0; i < curves.points.size(); ++i) {
+    ClassCurves::Point& point = curves.points[i];
     const double u = static_cast<double>(i) / 16;
-    const double rise = std::max(0.02, At(curves.rise_raw, u));
-    const double fall = std::clamp(At(curves.level, u) / rise, 0.02, 1.0);
+    const double raw = At(curves.rise_raw, u);
+    const double level = At(curves.level, u);
+    largest = std::clamp(std::max(largest, raw / top), 0.0, 1.0);
+    const double fall = std::clamp(level / std::max(0.02, raw), 0.02, 1.0);
     const double alive = 1 / (1 + std::pow(u, k));
-    curves.keep[i] = static_cast<float>(std::max(1e-4, (1 - trust * (1 - fall)) * alive));
-    curves.alive[i] = static_cast<float>(std::max(1e-4, alive));
+    point.rise = static_cast<float>(largest);
+    point.level = static_cast<float>(level);
+    point.alive = static_cast<float>(std::max(1e-4, alive));
+    point.keep = static_cast<float>(std::max(1e-4, (1 - trust * (1 - fall)) * alive));
   }
   // Early on there is no fall, only noise of two small numbers.
-  double highest = 0;
-  for (size_t i = curves.keep.size(); i-- > 0;) {
-    highest = std::max(highest, static_cast<double>(curves.keep[i]));
-    curves.keep[i] = static_cast<float>(highest);
+  float highest = 0;
+  for (size_t i = curves.points.size(); i-- > 0;) {
+    highest = std::max(highest, curves.points[i].keep);
+    curves.points[i].keep = highest;
   }
   curves.trust = trust;
   curves.made = true;
@@ -389,8 +461,18 @@ uint32_t JobClass(Profile& profile, const std::string& driver, int fan_out,
 namespace {
 
 // CPU seconds of mark i.
+constexpr std::array<double, kMarks> kMarkAges = [] {
+  constexpr double kQuarters[] = {1, 1.189207115002721, 1.4142135623730951, 1.681792830507429};
+  std::array<double, kMarks> ages{};
+  double power = 0.25;
+  for (size_t i = 0; i < kMarks; ++i) {
+    ages[i] = power * kQuarters[i % 4];
+    if (i % 4 == 3) power *= 2;
+  }
+  return ages;
+}();
 double MarkAge(size_t i) {
-  return 0.25 * std::exp2(static_cast<double>(i) / 4);
+  return kMarkAges[i];
 }
 
 }  // namespace
@@ -538,6 +620,7 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
     }
     model.within = (kPriorWithinWeight * prior_within + spread) / (kPriorWithinWeight + n);
     model.cpu_s = std::exp(model.curves->ln_cpu);
+    model.per_cpu_s = static_cast<float>(1 / model.cpu_s);
     slots_[i] = static_cast<int>(models_.size());
     models_.push_back(model);
   }
@@ -613,6 +696,7 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
       model.cpu_s = std::exp((model.curves->ln_cpu * n + sums.ln_overdue) / (n + sums.overdue));
     }
     // Chains of one job run at once, if the machine has the cores.
+    model.per_cpu_s = static_cast<float>(1 / model.cpu_s);
     model.rate = sums.rates >= 1 ? std::max(0.1, sums.rate / sums.rates)
                                  : (stats.job ? std::max(1.0, 0.85 * stats.fan_out) : 1.0);
   }
@@ -620,24 +704,24 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
 
 Predictor::Sighting Predictor::See(const Usage& use, const Model& model) const {
   Sighting seen;
-  const double age = Seconds(use.cpu);
+  const float age = static_cast<float>(Seconds(use.cpu));
   if (use.sampled_at == Time{} || age < kLeastAgeSeconds || use.peak.count <= 0) return seen;
   seen.valid = true;
-  const double rise = At(model.curves->rise, age / model.cpu_s);
-  const double largest = AsDouble(use.peak);
-  const double noise = kEarlyNoise * (1 - rise) + kLateNoise / std::max(0.02, rise);
-  double var = noise * noise;
-  double peak = largest / std::max(0.03, rise);
+  const float rise = At(*model.curves, age * model.per_cpu_s).rise;
+  const float largest = static_cast<float>(use.peak.count);
+  const float growth = static_cast<float>(use.growth);
+  const float noise = kEarlyNoise * (1 - rise) + kLateNoise / std::max(0.02F, rise);
+  float var = noise * noise;
+  float peak = largest / std::max(0.03F, rise);
   if (age > kFlatSeconds && var > kFlatNoise * kFlatNoise &&
-      use.growth * kFlatSeconds < 0.02 * largest) {
+      growth * kFlatSeconds < 0.02F * largest) {
     var = kFlatNoise * kFlatNoise;
     peak = largest;
-  } else if (use.growth > 0.5 * largest / age) {
-    peak = std::max(peak, largest + use.growth * kGrowsOn * age);
+  } else if (growth * age > 0.5F * largest) {
+    peak = std::max(peak, largest + growth * kGrowsOn * age);
   }
-  // Single precision: seven digits, at half the price.
-  seen.ln_peak = std::log(static_cast<float>(peak));
-  seen.var = static_cast<float>(var);
+  seen.ln_peak = std::log(peak);
+  seen.var = var;
   return seen;
 }
 
@@ -669,124 +753,125 @@ void Predictor::Observe(const Usage& use, uint32_t klass, const Sighting& seen) 
   }
 }
 
-Forecast Predictor::OfProc(size_t index, Bytes floor, bool frozen) const {
+void Predictor::OfProc(size_t index, Bytes floor, bool frozen, Forecast& forecast) const {
   const ProcState& proc = state_.procs[index];
-  return Foresee(proc.use, proc.klass, floor, frozen, true, proc_seen_[index]);
+  Foresee(proc.use, proc.klass, floor, frozen, true, proc_seen_[index], forecast);
 }
 
-Forecast Predictor::OfJob(size_t index, bool frozen) const {
+void Predictor::OfJob(size_t index, bool frozen, Forecast& forecast) const {
   const JobState& job = state_.jobs[index];
-  return Foresee(job.use, job.klass, Bytes{}, frozen, job.main_seen, job_seen_[index]);
+  Foresee(job.use, job.klass, Bytes{}, frozen, job.main_seen, job_seen_[index], forecast);
 }
 
 Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen) const {
-  return Foresee(use, klass, floor, frozen, true,
-                 See(use, models_[static_cast<size_t>(slots_[klass])]));
+  Forecast forecast;
+  Foresee(use, klass, floor, frozen, true, See(use, models_[static_cast<size_t>(slots_[klass])]),
+          forecast);
+  return forecast;
 }
 
 Forecast Predictor::Fresh(uint32_t klass, Bytes floor) const {
-  return Foresee(Usage{}, klass, floor, false, false, Sighting{});
+  Forecast forecast;
+  Foresee(Usage{}, klass, floor, false, false, Sighting{}, forecast);
+  return forecast;
 }
 
 // `tells`: it does what takes its memory, so that its speed and size say something.
-Forecast Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
-                            const Sighting& seen) const {
-  Forecast forecast;
-  const double now = AsDouble(use.anon);
+void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
+                        const Sighting& seen, Forecast& forecast) const {
   if (!state_.prediction) {
-    forecast.level.fill(now);
+    forecast.level.fill(static_cast<float>(use.anon.count));
     forecast.peak = AsDouble(use.peak);
-    return forecast;
+    return;
   }
   if (state_.spoiled_peak) {
     forecast.peak = AsDouble(*state_.spoiled_peak);
-    forecast.level.fill(std::max(now, forecast.peak));
-    return forecast;
+    forecast.level.fill(static_cast<float>(std::max(use.anon, *state_.spoiled_peak).count));
+    return;
   }
   const Model& model = models_[static_cast<size_t>(slots_[klass])];
 
   // The peak: the class's, and what its own curve says so far.
-  const double largest = AsDouble(use.peak);
-  double above = 0;  // ln(own peak / class's)
+  const float now_bytes = static_cast<float>(use.anon.count);
+  const float largest = static_cast<float>(use.peak.count);
+  const float class_peak = static_cast<float>(model.mean_peak);
+  float above = 0;  // ln(own peak / class's)
   double own_var = model.within;
   double gain = 1;
   if (seen.valid) {
     const double w = model.within / (model.within + static_cast<double>(seen.var));
-    above = w * (static_cast<double>(seen.ln_peak) - model.mean);
+    above = static_cast<float>(w * (static_cast<double>(seen.ln_peak) - model.mean));
     own_var *= 1 - w;
     gain = 1 - w;
   }
-  const double own =
-      model.mean_peak *
-      static_cast<double>(std::exp(static_cast<float>(above + std::min(0.3, own_var / 2))));
-  const double peak = std::max({own, largest, AsDouble(floor)});
-  forecast.peak = peak;
+  const float own = class_peak * std::exp(above + std::min(0.3F, static_cast<float>(own_var) / 2));
+  const float peak = std::max({own, largest, static_cast<float>(floor.count)});
+  forecast.peak = static_cast<double>(peak);
   forecast.own_var = own_var;
   forecast.common_gain = gain;
   if (frozen) {
-    forecast.level.fill(now);
-    return forecast;
+    forecast.level.fill(now_bytes);
+    return;
   }
 
   // One that is larger than its class takes longer as well.
-  double cpu_s = model.cpu_s;
-  if (peak > 1.05 * model.mean_peak) {
-    const float ratio = static_cast<float>(std::min(peak / model.mean_peak, kMostStretch));
-    cpu_s *= static_cast<double>(std::pow(ratio, static_cast<float>(kStretch)));
+  float per_cpu_s = model.per_cpu_s;
+  if (peak > 1.05F * class_peak) {
+    per_cpu_s *= std::pow(std::min(peak / class_peak, kMostStretch), -kStretch);
   }
-  const double age = Seconds(use.cpu);
-  const double u = age / cpu_s;
-  const double rise = At(model.curves->rise, u);
+  const ClassCurves& curves = *model.curves;
+  const float age = static_cast<float>(Seconds(use.cpu));
+  const float u = age * per_cpu_s;
+  const ClassCurves::Point here = At(curves, u);
   // Past its peak and falling it hardly comes back to it.
-  double reach = peak;
-  if (largest > 0 && now < 0.7 * largest && rise > 0.6) {
-    reach = now + (peak - now) * (now / largest) * (now / largest);
+  float reach = peak;
+  if (largest > 0 && now_bytes < 0.7F * largest && here.rise > 0.6F) {
+    reach = now_bytes + (peak - now_bytes) * (now_bytes / largest) * (now_bytes / largest);
   }
-  const double per_left = 1 / std::max(0.02, 1 - rise);
-  const double per_keep = 1 / At(model.curves->keep, u);
+  const float per_left = 1 / std::max(0.02F, 1 - here.rise);
   // Its own speed, once it does what takes the memory; front ends run on one core.
-  const bool own_speed = tells && use.sampled_at != Time{} && age > 0.2;
-  const double speed = (own_speed ? std::max(0.05, use.cpu_rate) : model.rate);
-  const double ahead = use.growth > 0 ? 0.5 * use.growth * speed : 0;
-  const double per_second = speed / cpu_s;
+  const bool own_speed = tells && use.sampled_at != Time{} && age > 0.2F;
+  const float speed = static_cast<float>(own_speed ? std::max(0.05, use.cpu_rate) : model.rate);
+  const float ahead = use.growth > 0 ? 0.5F * static_cast<float>(use.growth) * speed : 0;
+  const float per_second = speed * per_cpu_s;
   if (!model.job) {
     // The class's mean course, from what it has now: unbiased over the class, also in the fall (the
     // plan is the sum of many). Early on, when it has next to nothing, from the peak instead.
-    const double trust = model.curves->trust;
-    const double from_now = trust * rise * now / std::max(0.02, At(model.curves->level, u));
-    const double from_peak = trust * (1 - rise) * peak;
-    const double per_alive = 1 / At(model.curves->alive, u);
-    for (size_t h = 0; h < kHorizons; ++h) {
-      const double at = u + per_second * kHorizonSeconds[h];
-      const double f = std::min(1.0, (At(model.curves->rise, at) - rise) * per_left);
-      const double there = At(model.curves->level, at);
-      double level = (from_now + from_peak) * there + (1 - trust) * (now + (reach - now) * f);
-      if (ahead > 0 && kHorizonSeconds[h] <= 4) {
-        level = std::max(level, now + ahead * kHorizonSeconds[h]);
-      }
-      const double runs = std::min(1.0, At(model.curves->alive, at) * per_alive);
-      forecast.level[h] = level * runs;
-      forecast.slope[h] = (from_peak * there + (1 - trust) * reach * f) * runs;
+    const float trust = static_cast<float>(curves.trust);
+    const float from_now = trust * here.rise * now_bytes / std::max(0.02F, here.level);
+    const float from_peak = trust * (1 - here.rise) * peak;
+    const float per_alive = 1 / here.alive;
+    for (size_t block = 0; block < kBlocks; ++block) {
+      const Float4 horizon = Load(kHorizonFloats, block);
+      const Course then = At(curves, u + per_second * horizon);
+      const Float4 f = Min((then.rise - here.rise) * per_left, All(1));
+      Float4 level =
+          (from_now + from_peak) * then.level + (1 - trust) * (now_bytes + (reach - now_bytes) * f);
+      if (ahead > 0) level = horizon <= 4 ? Max(level, now_bytes + ahead * horizon) : level;
+      const Float4 runs = Min(then.alive * per_alive, All(1));
+      Store(forecast.level, block, level * runs);
+      Store(forecast.slope, block, (from_peak * then.level + (1 - trust) * reach * f) * runs);
     }
-    return forecast;
+    return;
   }
-  for (size_t h = 0; h < kHorizons; ++h) {
-    const double at = u + per_second * kHorizonSeconds[h];
-    double f = std::min(1.0, (At(model.curves->rise, at) - rise) * per_left);
-    double kept = std::min(1.0, At(model.curves->keep, at) * per_keep);
-    if (h == 0 && u < 1 && at - u >= 1) {
+  const float per_keep = 1 / here.keep;
+  for (size_t block = 0; block < kBlocks; ++block) {
+    const Float4 horizon = Load(kHorizonFloats, block);
+    const Course then = At(curves, u + per_second * horizon);
+    Float4 f = Min((then.rise - here.rise) * per_left, All(1));
+    Float4 kept = Min(then.keep * per_keep, All(1));
+    if (block == 0 && u < 1 && per_second * horizon[0] >= 1 - u) {
       // Its whole life is shorter than the first horizon: its peak lies at no moment that is looked
       // at.
-      f = 1;
-      kept = 1;
+      f[0] = 1;
+      kept[0] = 1;
     }
     // What grows goes on growing for a while, whatever the class does.
-    const double level =
-        std::max(now + (reach - now) * f, now + ahead * std::min(4.0, kHorizonSeconds[h]));
-    forecast.level[h] = level * kept;
-    forecast.slope[h] = reach * f * kept;
+    const Float4 level =
+        Max(now_bytes + (reach - now_bytes) * f, now_bytes + ahead * Min(horizon, All(4)));
+    Store(forecast.level, block, level * kept);
+    Store(forecast.slope, block, reach * f * kept);
   }
-  return forecast;
 }
 
 void Blur(Forecast& forecast, double learned) {

@@ -46,6 +46,8 @@ inline constexpr std::array<double, 12> kHorizonSeconds = {1,  2,  4,  8,  12, 1
                                                            20, 26, 34, 48, 72, 110};
 inline constexpr size_t kHorizons = kHorizonSeconds.size();
 using OverTime = std::array<double, kHorizons>;  // one value for each horizon
+// The same of one unit: seven digits are more than is known, and thousands of units pass by.
+using UnitOverTime = std::array<float, kHorizons>;
 
 // CPU ages at which Usage::marks are taken: 1/4 s and each further factor of 2^(1/4), 48 of them up
 // to 860 s. A curve of more points would not change what is learned.
@@ -72,8 +74,8 @@ void Learn(Profile& profile, uint32_t klass, const Usage& use);
 
 // What one unit (a process, or a job that is planned with as a whole) is expected to take.
 struct Forecast {
-  OverTime level{};        // expected bytes at each horizon
-  OverTime slope{};        // change of the level, in bytes, for an error of 1 in ln(peak)
+  UnitOverTime level{};    // expected bytes at each horizon
+  UnitOverTime slope{};    // change of the level, in bytes, for an error of 1 in ln(peak)
   double peak = 0;         // expected
   double own_var = 0;      // variance of ln(peak) that is this unit's own
   double common_gain = 1;  // how much of the class's error it shares
@@ -96,6 +98,7 @@ struct Model {
   double total_var = 0;  // variance of the mean, all causes
   double within = 0;     // variance of ln(peak) around the mean
   double cpu_s = 1;      // median CPU seconds from start to end
+  float per_cpu_s = 1;   // 1 / cpu_s
   double rate = 1;       // CPU seconds a second
   PredictionSource source = PredictionSource::kPrior;
   const ClassCurves* curves = nullptr;
@@ -112,9 +115,9 @@ class Predictor {
   const std::vector<Model>& models() const { return models_; }
   int Slot(uint32_t klass) const { return slots_[klass]; }  // -1: not in use
 
-  // Of State::procs and State::jobs, by position.
-  Forecast OfProc(size_t index, Bytes floor, bool frozen) const;
-  Forecast OfJob(size_t index, bool frozen) const;
+  // Of State::procs and State::jobs, by position, into an empty `forecast`.
+  void OfProc(size_t index, Bytes floor, bool frozen, Forecast& forecast) const;
+  void OfJob(size_t index, bool frozen, Forecast& forecast) const;
   // Of anything else that runs.
   Forecast Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen) const;
   // One that starts now.
@@ -134,8 +137,8 @@ class Predictor {
   void Need(uint32_t klass);
   Sighting See(const Usage& use, const Model& model) const;
   void Observe(const Usage& use, uint32_t klass, const Sighting& seen);
-  Forecast Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
-                   const Sighting& seen) const;
+  void Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
+               const Sighting& seen, Forecast& forecast) const;
 
   struct Sums {
     double weight = 0, weighted = 0, tau2 = 0;  // of running ones

@@ -16,6 +16,7 @@ constexpr double kUnknownJobBytes = 4e9;
 
 struct Want {
   LaneState* lane = nullptr;
+  int* of_user = nullptr;  // jobs of all lanes of its user
   int domain = -1;
   Addition addition;
   int base = 0;    // jobs that run
@@ -35,6 +36,14 @@ bool Known(const LaneState& lane) {
     if (hint.count > 0) return true;
   }
   return false;
+}
+
+// Jobs that the lane's clients run or have just begun; `seen`: those that were seen.
+int JobsInUse(const LaneState& lane, int seen) {
+  const int out = Out(lane);
+  // A client that holds tokens uses its implicit slot too.
+  const int used = out > 0 ? out + std::max(1, lane.clients) : 0;
+  return std::max(seen, used);
 }
 
 // Slow start's present width; large where it does not apply.
@@ -58,12 +67,11 @@ int SlowLimit(LaneState& lane, const Plan& plan, int domain, int cap, Time now) 
 }
 
 // Gives lanes of one pass what fits, the least served first.
-void Fill(std::vector<Want*>& wants, Plan& plan, std::map<uint32_t, int>& of_user, int& cores_left,
-          double safety) {
+void Fill(std::vector<Want*>& wants, Plan& plan, int& cores_left, double safety) {
   const auto grant = [&](Want& want, int count) {
     plan.Add(want.domain, want.addition, count);
     want.loose += count;
-    of_user[want.lane->uid] += count;
+    *want.of_user += count;
     if (want.shared_cores) cores_left -= count;
   };
   for (;;) {
@@ -82,8 +90,8 @@ void Fill(std::vector<Want*>& wants, Plan& plan, std::map<uint32_t, int>& of_use
         continue;
       }
       ++open;
-      if (next == nullptr || std::pair(of_user[want->lane->uid], want->loose) <
-                                 std::pair(of_user[next->lane->uid], next->loose)) {
+      if (next == nullptr ||
+          std::pair(*want->of_user, want->loose) < std::pair(*next->of_user, next->loose)) {
         next = want;
       }
     }
@@ -164,17 +172,28 @@ Mixture MixtureOf(Profile& profile, const LaneState& lane) {
   return mixture;
 }
 
-int JobsInUse(const State& state, const LaneState& lane) {
-  int seen = 0;
-  for (const JobState& job : state.jobs) seen += job.lane == lane.id ? 1 : 0;
-  const int out = Out(lane);
-  // A client that holds tokens uses its implicit slot too.
-  const int used = out > 0 ? out + std::max(1, lane.clients) : 0;
-  return std::max(seen, used);
-}
-
 void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixtures,
                  const std::map<LaneId, LedgerNews>& news, Time now, std::vector<Action>& actions) {
+  // Of each lane: its jobs, and those that stand still.
+  struct Count {
+    int seen = 0;
+    int frozen = 0;
+  };
+  std::map<LaneId, Count> counts;
+  for (const auto& [id, lane] : state.lanes) counts.emplace(id, Count{});
+  for (const JobState& job : state.jobs) {
+    if (const auto it = counts.find(job.lane); it != counts.end()) ++it->second.seen;
+  }
+  // Something stands still in the domain itself.
+  std::vector<bool> stalled(plan.domains().size());
+  if (plan.any_frozen()) {
+    for (const Unit& unit : plan.units()) {
+      if (!unit.frozen) continue;
+      if (const auto it = counts.find(unit.lane); it != counts.end()) ++it->second.frozen;
+      if (unit.domain >= 0) stalled[static_cast<size_t>(unit.domain)] = true;
+    }
+  }
+  const std::map<LaneId, int> gate_tokens = GateTokens(state);
   std::vector<Want> wants;
   wants.reserve(state.lanes.size());
   std::map<uint32_t, int> of_user;
@@ -185,7 +204,7 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
   int cores_left = cores;
   for (auto& [id, lane] : state.lanes) {
     if (lane.gated) {
-      lane.target = GateTokens(state, lane);
+      lane.target = gate_tokens.at(id);
       const auto found = news.find(id);
       const ReasonCode code = found != news.end() ? found->second.code : ReasonCode::kWaitsForGate;
       Settle(lane, Reason{code, {{Input::kTarget, lane.target}}}, actions);
@@ -196,9 +215,8 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     want.domain = plan.DomainOf(lane.domain);
     const auto mixture = mixtures.find(id);
     if (mixture != mixtures.end()) want.addition = plan.Of(mixture->second, Bytes{});
-    const int in_use = JobsInUse(state, lane);
-    int seen = 0;
-    for (const JobState& job : state.jobs) seen += job.lane == id ? 1 : 0;
+    const int seen = counts.at(id).seen;
+    const int in_use = JobsInUse(lane, seen);
     want.base = in_use;
     want.floor = std::max(1, lane.clients);
     want.cap = std::max(want.floor, lane.jobs_cap.value_or(lane.cores));
@@ -212,7 +230,8 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     }
     want.loose = in_use;
     want.strict = in_use;
-    of_user[lane.uid] += in_use;
+    want.of_user = &of_user[lane.uid];
+    *want.of_user += in_use;
     if (want.shared_cores) cores_left -= in_use;
     // Jobs that must have begun and were not seen yet.
     if (in_use > seen) plan.Add(want.domain, want.addition, in_use - seen);
@@ -227,7 +246,7 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     // A lane without a client may hold as many tokens as there are cores: they are used, if ever,
     // when it has one, and shared anew then.
     if (!active) cores_left = std::max(cores_left, cores);
-    Fill(pass, plan, of_user, cores_left, safety);
+    Fill(pass, plan, cores_left, safety);
   }
   for (Want& want : wants) {
     LaneState& lane = *want.lane;
@@ -246,18 +265,11 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
     }
     bool braking = false;
     bool frozen_here = false;
-    int frozen = 0;  // jobs of this lane
-    for (const Unit& unit : plan.units()) {
-      if (!plan.any_frozen()) break;
-      if (!unit.frozen) continue;
-      frozen += unit.lane == lane.id ? 1 : 0;
-      for (int at = want.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
-        frozen_here = frozen_here || unit.domain == at;
-      }
-    }
+    const int frozen = counts.at(lane.id).frozen;
     for (int at = want.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
       const auto domain = state.domains.find(plan.domains()[static_cast<size_t>(at)].id);
       braking = braking || (domain != state.domains.end() && domain->second.braking);
+      frozen_here = frozen_here || stalled[static_cast<size_t>(at)];
     }
     if (want.domain < 0) jobs = std::max(1, lane.clients);  // memory was never looked at
     int target = std::max(0, jobs - implicit);

@@ -32,9 +32,6 @@ inline constexpr Duration kSlowStartStep = std::chrono::seconds(1);
 using Mixture = std::vector<std::pair<uint32_t, double>>;
 Mixture MixtureOf(Profile& profile, const LaneState& lane);
 
-// Jobs that the lane's clients run or have just begun.
-int JobsInUse(const State& state, const LaneState& lane);
-
 // Sets every lane's target and emits the Mint and Collect actions for it. `news`: corrections of
 // the ledger that this step found, as reasons.
 void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixtures,

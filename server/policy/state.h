@@ -214,22 +214,23 @@ struct JobState {
 };
 
 struct ProcState {
+  // What each step looks at lies together, at the front: thousands of these pass by.
   ProcId proc;
   ProcId job;
   LaneId lane = LaneId::kNone;
   DomainId domain = DomainId::kNone;
   GateId gate = GateId::kNone;
+  uint32_t klass = 0;   // a position in Profile::classes
+  bool in_job = false;  // its job is known and planned with as a whole
+  bool frozen = false;
+  Usage use;
+  Time frozen_at{};
+  Time thawed_at{};
   uint32_t uid = 0;
   std::string tool;
   std::string source;
   uint64_t flags_hash = 0;
   int64_t input_bytes = 0;
-  uint32_t klass = 0;   // a position in Profile::classes
-  bool in_job = false;  // its job is known and planned with as a whole
-  bool frozen = false;
-  Time frozen_at{};
-  Time thawed_at{};
-  Usage use;
   static constexpr auto Fields() {
     return std::tuple(&ProcState::proc, &ProcState::job, &ProcState::lane, &ProcState::domain,
                       &ProcState::gate, &ProcState::uid, &ProcState::tool, &ProcState::source,
@@ -307,10 +308,16 @@ struct ClassCurves {
   double shape_weight = 0;  // how many ended ones, and the prior's weight, are behind the shape
   std::array<double, kShapePoints> level{};
   std::array<double, kShapePoints> rise_raw{};
-  std::array<float, 18> rise{};   // at 0, 1/16 .. 17/16 of the CPU time; 1 from the peak on
-  std::array<float, 66> keep{};   // expected memory / largest so far at 0, 1/16 .. 65/16
-  std::array<float, 66> alive{};  // share that still runs at 0, 1/16 .. 65/16
-  double trust = 0;               // in the course after the peak
+  // At 0, 1/16 .. 65/16 of the CPU time. All that is asked for one moment lies side by side: a
+  // forecast looks it up in one go, for twelve moments.
+  struct alignas(16) Point {
+    float rise = 0;   // largest so far / peak; 1 from the peak on
+    float level = 0;  // memory / peak
+    float alive = 1;  // share that still runs
+    float keep = 1;   // expected memory / largest so far
+  };
+  std::array<Point, 66> points{};
+  double trust = 0;  // in the course after the peak
 };
 
 struct State {
