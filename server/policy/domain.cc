@@ -35,6 +35,17 @@ const DomainState* FindDomain(const State& state, DomainId id) {
   return nullptr;
 }
 
+bool InCircle(const State& state, DomainId id) {
+  DomainId up = id;
+  for (size_t hops = 0; hops < state.domains.size(); ++hops) {
+    const auto it = state.domains.find(up);
+    if (it == state.domains.end()) return false;
+    up = it->second.parent;
+    if (up == id) return true;
+  }
+  return false;
+}
+
 bool Update(DomainState& domain, const DomainSample& sample, Time now) {
   if (domain.sampled) {
     const double dt = std::chrono::duration<double>(now - domain.sampled_at).count();

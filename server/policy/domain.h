@@ -21,6 +21,10 @@ Bytes ReserveOf(const State& state, const DomainState& domain, const LaneState* 
 // The domain of that id, or the host where it is unknown or gone. Null: no domain at all.
 const DomainState* FindDomain(const State& state, DomainId id);
 
+// Whether the way up from `id` comes back to it: two domains that name each other as parents. No
+// state that Step made has such a circle.
+bool InCircle(const State& state, DomainId id);
+
 // A sample of one domain; true when its oom_kill counter rose.
 bool Update(DomainState& domain, const DomainSample& sample, Time now);
 

@@ -47,7 +47,8 @@ class Stepper {
     if (e.id == DomainId::kNone) return;
     DomainState& domain = state_.domains[e.id];
     domain.id = e.id;
-    domain.parent = e.parent == e.id ? DomainId::kNone : e.parent;
+    domain.parent = e.parent;
+    if (InCircle(state_, e.id)) domain.parent = DomainId::kNone;
     domain.name = e.name;
     domain.limit = std::max(Bytes{}, e.limit);
     domain.swap_possible = e.swap_possible;

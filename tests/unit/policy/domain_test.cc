@@ -103,24 +103,73 @@ TEST_CASE("a rise of the kernel's counter is seen, a first sight is not one") {
   CHECK(domain.oom_unclaimed == 2);
 }
 
-TEST_CASE("domains that point at each other do no harm") {
+TEST_CASE("domains that name each other as parents do no harm, sampled or not") {
+  const bool sampled = GENERATE(false, true);
+  const bool with_host = GENERATE(false, true);
   Host host;
-  DomainSeen a;
-  a.id = DomainId{2};
-  a.parent = DomainId{3};
-  a.limit = GiB(1);
-  DomainSeen b = a;
-  b.id = DomainId{3};
-  b.parent = DomainId{2};
-  host.Feed(a);
-  host.Feed(b);
-  Sample sample;
-  sample.domains = {At(DomainId{2}, GiB(1)), At(DomainId{3}, GiB(1))};
-  host.Feed(sample);
+  // 2 -> 3 -> 4 -> 2, and the host below 4 in one case.
+  for (uint32_t i = 2; i <= 4; ++i) {
+    DomainSeen seen;
+    seen.id = DomainId{i};
+    seen.parent = DomainId{i == 4 ? 2 : i + 1};
+    seen.limit = GiB(32);
+    host.Feed(seen);
+    if (sampled) {
+      Sample sample;
+      sample.domains = {At(seen.id, GiB(32))};
+      host.Feed(sample);
+    }
+  }
+  if (with_host) {
+    DomainSeen seen;
+    seen.id = kHost;
+    seen.parent = DomainId{4};
+    seen.limit = GiB(64);
+    host.Feed(seen);
+  }
+  for (const auto& [id, domain] : host.state.domains) CHECK_FALSE(InCircle(host.state, id));
   LaneOpened lane = host.Open(4);
   lane.domain = DomainId{3};
   host.Feed(lane);
+  ProcSeen seen = Tool(10, "cc1plus", "a.cc");
+  seen.domain = DomainId{2};
+  host.Feed(seen);
+  GateRequest request;
+  request.gate = GateId{1};
+  request.lane = kLane;
+  request.domain = DomainId{4};
+  request.keeper = {20, 1};
+  request.info.tool = "cicc";
+  host.Feed(request);
+  host.Wait(Sec(1));
+  host.Look({}, {{ProcId{10, 1}, MiB(100), Sec(1)}});
+  CHECK(All<Admit>(host.Take()).size() == 1);
+  host.Feed(DomainGone{DomainId{3}});
+  host.Feed(DomainGone{DomainId{4}});
   host.Feed(Tick{});
+}
+
+TEST_CASE("a snapshot with a circle of parents is planned with all the same") {
+  const bool sampled = GENERATE(false, true);
+  State state;
+  for (uint32_t i = 1; i <= 3; ++i) {
+    DomainState& domain = state.domains[DomainId{i}];
+    domain.id = DomainId{i};
+    domain.parent = DomainId{i % 3 + 1};
+    domain.sampled = sampled && i != 2;
+    domain.limit = domain.available = GiB(8);
+  }
+  REQUIRE(InCircle(state, DomainId{1}));
+  const Plan plan(state, {});
+  if (sampled) {
+    CHECK(plan.domains().size() == 2);
+    const Plan::Room room = plan.After(plan.DomainOf(DomainId{2}), nullptr, 0, 0, nullptr);
+    CHECK(room.domain >= 0);
+    CHECK(room.bytes > 0);
+  } else {
+    CHECK(plan.DomainOf(DomainId{2}) == -1);
+  }
+  Step(state, Tick{}, Time{Sec(1)});
 }
 
 }  // namespace
