@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <iostream>
@@ -67,6 +68,35 @@ TEST_CASE("jobs, memory and wall time of a build that fits") {
   CHECK(Number(report, "wall_s") >= 4.5);
   CHECK(Number(report, "peak_bytes") / static_cast<double>(kMiB) == Approx(92).margin(10));
   CHECK(ReadFile(dir / "log").find("unit8.o") != std::string::npos);
+}
+
+TEST_CASE("a build that is long enough is interrupted, and said to be") {
+  if (Unavailable()) return;
+  const auto ninja = FindProgram("ninja");
+  if (!ninja) {
+    std::cout << "SKIPPED: no ninja on PATH\n";
+    return;
+  }
+  TempDir dir;
+  const StandinTools tools(dir / "bin");
+  fs::create_directories(dir / "tree" / "build");
+  WriteNinjaBuild(dir / "tree" / "build", tools, EvenBuild(40, 20, 1));
+  const ProgramResult result =
+      Run({kProgram, "--limit", std::to_string(400 * kMiB), "--report", (dir / "report").string(),
+           "--log", (dir / "log").string(), "--samples", (dir / "samples").string(), "--stop-after",
+           "4", "--below", (dir / "tree").string(), "--chdir", (dir / "tree" / "build").string(),
+           "--", ninja->string(), "-j2"});
+  INFO(result.err);
+  const std::string report = ReadFile(dir / "report");
+  INFO(report);
+  CHECK(report.find("\"stopped\": true") != std::string::npos);
+  CHECK(Number(report, "objects") >= 4);
+  CHECK(Number(report, "objects") < 40);
+  CHECK(Number(report, "mean_tools") > 1.2);
+  const std::string samples = ReadFile(dir / "samples");
+  INFO(samples);
+  CHECK(samples.find("second\tjobs\ttools\tanonymous_bytes\toom_kills\n") == 0);
+  CHECK(std::count(samples.begin(), samples.end(), '\n') >= 2);
 }
 
 TEST_CASE("stopped jobs are not counted") {
