@@ -716,6 +716,11 @@ void Gate::StopSelf(int signal) {
   sys::Action old = {};
   sys::SetAction(signal, &standard, &old);
   sys::Kill(keeper_pid_, signal);
+  // Below a build tool it is that one's stop that the shell sees, so fg may come before this: the
+  // worker goes on already, and the signal just sent has taken the place of the group's SIGCONT. A
+  // SIGCONT of our own takes it back. (One that comes from here on does so by itself.)
+  const Stat worker = ReadStat(worker_);
+  if (worker.known && worker.state != 'T') sys::Kill(keeper_pid_, sys::kSigCont);
   sys::SetMask(sys::kAllSignals & ~sys::Bit(signal));  // Stops here.
   sys::SetMask(sys::kAllSignals);
   sys::SetAction(signal, &old, nullptr);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <string>
 
 #include "tests/integration/gate/gate_fixture.h"
@@ -407,6 +408,39 @@ TEST_CASE("a killed keeper takes its worker along") {
   CHECK(WaitUntil([&] { return Gone(started->started.worker_pid); }, seconds(2)));
   REQUIRE(gate.WaitFor([](const GateEvent& event) { return event.closed; }));
   CHECK(gate.Count(MessageType::kEnded) == 0);
+}
+
+TEST_CASE("stopped and continued at once, again and again, nothing stays behind") {
+  // As a shell's ^Z and fg do it to a build: make stands at once, so fg may come before the keeper
+  // has seen its worker stand.
+  Lane lane;
+  FakeGate gate(lane.path());
+  Program program(lane.ProbeOptions({"say", "up", "sleep", "2", "say", "done", "exit", "3"}));
+  REQUIRE(WaitUntil([&] { return !program.Out().empty(); }));
+  const bool frozen = GENERATE(false, true);
+  if (frozen) {
+    const auto started = gate.WaitFor(MessageType::kStarted);
+    REQUIRE(started);
+    gate.Freeze(started->peer);
+    REQUIRE(gate.WaitFor(MessageType::kFrozen));
+  }
+  for (int i = 0; i < 2000; ++i) {
+    program.SignalGroup(i % 3 == 0 ? SIGTTOU : SIGTSTP);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(i * 37 % 40'000);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    program.SignalGroup(SIGCONT);
+  }
+  const auto began = gate.WaitFor(MessageType::kStarted);
+  REQUIRE(began);
+  if (frozen) {
+    usleep(200'000);
+    CHECK(ProcessState(began->started.worker_pid) == 'T');
+    gate.Thaw(began->peer);
+  }
+  const ProgramResult result = program.Wait(seconds(10));
+  CHECK(result.exit_code == 3);
+  CHECK(!result.timed_out);
 }
 
 TEST_CASE("frozen and thawed with all below it, the parent sees nothing") {

@@ -44,7 +44,8 @@ class Shell {
       _exit(99);
     }
     Expect("READY> ");
-    Type("bind 'set enable-bracketed-paste off' 2>/dev/null; stty -echo\n");
+    // noflsh: or each ^Z and ^C would throw away what was printed and not read yet.
+    Type("bind 'set enable-bracketed-paste off' 2>/dev/null; stty -echo noflsh\n");
     Expect("READY> ");
     Type("export PS1='READY> '; probe=" + Probe() + "\n");
     Expect("READY> ");
@@ -99,6 +100,12 @@ class Shell {
     text = std::regex_replace(text, std::regex("headroom-mk-[0-9]+"), "headroom-mk-PID");
     return std::regex_replace(text, std::regex("[ ]+\n"), "\n");
   }
+  // From here on nothing is compared, up to Resume().
+  void Pause() { paused_at_ = expected_; }
+  void Resume() {
+    text_.erase(paused_at_, expected_ - paused_at_);
+    expected_ = paused_at_;
+  }
   pid_t pid() const { return pid_; }
 
  private:
@@ -106,6 +113,7 @@ class Shell {
   pid_t pid_ = 0;
   std::string text_;
   std::size_t expected_ = 0;
+  std::size_t paused_at_ = 0;
 };
 
 // Runs the case with and without the gate. `act` gets the gate only where there is one.
@@ -315,11 +323,15 @@ TEST_CASE("in a pipeline, and below a build tool") {
     shell.Type("fg > /dev/null\n");
     shell.Expect("done");
     shell.Expect("READY> ");
-    // What make says when it is interrupted varies; that it fails does not.
     shell.Type("make -f /tmp/headroom-mk-$$ long 2>/dev/null\n");
     shell.Expect("up");
+    // Interrupted, make dies of the signal or, where it sees its child's end first (one time in
+    // twenty), leaves with code 2, and so the shell prints an empty line or none. That it fails is
+    // what counts.
+    shell.Pause();
     shell.Type("\x03");
     shell.Expect("READY> ");
+    shell.Resume();
     shell.Type("test $? -ne 0 && echo failed; rm -f /tmp/headroom-mk-$$\n");
     shell.Expect("failed");
     shell.Expect("READY> ");
