@@ -102,6 +102,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
     policy::GateId gate = policy::GateId::kNone;
     policy::LaneId lane = policy::LaneId::kNone;
     policy::ProcId job;
+    std::vector<Awaited> awaited;
     bool running = false;
   };
 
@@ -191,6 +192,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   std::unique_ptr<sys::ProcConnector> execs_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> execs_descriptor_;
   bool execs_tried_ = false;
+  policy::Time forsaken_at_{};  // last look at who waits for nobody
   std::unique_ptr<ControlServer> control_;
   Notifier notifier_;
   std::unique_ptr<Watchdog> watchdog_;

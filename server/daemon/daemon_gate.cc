@@ -35,6 +35,9 @@ constexpr milliseconds kNamedWithin{500};
 // debugger).
 constexpr milliseconds kAsksWithin{500};
 
+// A look at who waits for a build tool that is gone: two of them within 2 s end it.
+constexpr milliseconds kForsakenEvery{500};
+
 // Held by a signal only as long as little is lost with it: a process that has run for a while, or
 // has memory already, runs on. It is counted as what runs all the same.
 constexpr seconds kHoldYounger{2};
@@ -295,6 +298,8 @@ bool Daemon::TryHold(Lane& lane, const KnownProcess& process, const policy::Proc
   held.gate = gate_.NextId();
   held.lane = lane.id;
   held.job = seen.job;
+  Placement place = observer_.PlaceOf(lane.id, process.id.pid);
+  held.awaited = std::move(place.awaited);
   policy::GateRequest request;
   request.gate = held.gate;
   request.lane = lane.id;
@@ -302,7 +307,7 @@ bool Daemon::TryHold(Lane& lane, const KnownProcess& process, const policy::Proc
   request.keeper = process.id;
   request.info = seen.info;
   request.job = seen.job;
-  for (const pid_t pid : observer_.PlaceOf(lane.id, process.id.pid).ancestors) {
+  for (const pid_t pid : place.ancestors) {
     const std::optional<GateId> above = gate_.GateOfWorker(pid);
     if (!above) continue;
     request.under = *above;
@@ -353,9 +358,20 @@ void Daemon::TendHeld() {
   };
   std::erase_if(out_of_reach_, [&](const ProcId& proc) { return !lives(proc); });
   std::vector<ProcId> over;
+  const policy::Time now = core_.Now();
+  const bool look_above = now - forsaken_at_ >= kForsakenEvery;
+  if (look_above) forsaken_at_ = now;
   for (const auto& [proc, held] : held_) {
-    if (!held.running && !lives(proc)) over.push_back(proc);
+    if (held.running) continue;
+    if (!lives(proc)) {
+      over.push_back(proc);
+    } else if (look_above && IsForsaken(options_.roots, held.awaited)) {
+      // Ends as it goes on.
+      thawer_.held().at(proc).Send(SIGTERM).IgnoreError();
+      over.push_back(proc);
+    }
   }
+  if (look_above) gate_.EndForsaken();
   // ^C reaches a stopped process when it goes on.
   std::vector<ProcId> ending;
   for (const auto& [proc, pidfd] : thawer_.held()) {

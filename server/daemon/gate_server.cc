@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/policy/tool.h"
 #include "server/sys/peer.h"
+#include "server/sys/pidfd.h"
 #include "server/sys/process.h"
 
 namespace headroom::daemon {
@@ -132,6 +133,15 @@ std::string OutOfMemoryLine(const std::string& tool, const std::string& source,
   return line;
 }
 
+bool IsForsaken(const sys::Roots& roots, const std::vector<Awaited>& awaited) {
+  const auto lives = [&](const ProcId& proc) {
+    const std::optional<sys::ProcStat> stat = sys::ReadProcStat(roots, proc.pid);
+    return stat && stat->start_ticks == proc.start && stat->state != 'Z' && stat->state != 'X';
+  };
+  return std::any_of(awaited.begin(), awaited.end(),
+                     [&](const Awaited& link) { return !lives(link.by) && lives(link.child); });
+}
+
 GateServer::GateServer(boost::asio::io_context& io, GateHost& host, const sys::Roots& roots)
     : io_(io),
       host_(host),
@@ -240,9 +250,11 @@ void GateServer::Accept(Listener& listener) {
     }
     const GateId id = NextId();
     auto connection = std::make_unique<Connection>(
-        Connection{id, lane, boost::asio::posix::stream_descriptor(io_, fd),
-                   ProcId{who->pid, who->start_ticks}, Phase::kNew, host_.Now(), 1,
-                   policy::DomainId::kNone, ProcId{}, policy::ToolInfo{}, ProcId{}, false, 0});
+        Connection{.id = id,
+                   .lane = lane,
+                   .socket = boost::asio::posix::stream_descriptor(io_, fd),
+                   .keeper = ProcId{who->pid, who->start_ticks},
+                   .since = host_.Now()});
     Connection& there = *connections_.emplace(id, std::move(connection)).first->second;
     keepers_[there.keeper] = id;
     ++listener.connections;
@@ -456,6 +468,7 @@ bool GateServer::OnRequest(Connection& connection, const gate::Request& request,
   connection.info = Describe(request, place.build_dir);
   connection.domain = host_.DomainOf(connection.lane, connection.keeper.pid);
   connection.job = place.job;
+  connection.awaited = place.awaited;
   if (connection.exe_bytes == 0) {
     struct stat exe {};
     const std::string path = absl::StrCat(roots_.proc, "/", connection.keeper.pid, "/exe");
@@ -696,6 +709,20 @@ void GateServer::Tend() {
     }
   }
   for (const GateId id : over) Close(id);
+}
+
+void GateServer::EndForsaken() {
+  for (const auto& [id, connection] : connections_) {
+    if (connection->phase != Phase::kWaiting || !IsForsaken(roots_, connection->awaited)) continue;
+    const absl::StatusOr<sys::PidFd> keeper =
+        sys::PidFd::Open(roots_, {connection->keeper.pid, connection->keeper.start});
+    if (!keeper.ok()) continue;  // its end is on its way
+    if (!connection->told_to_end) {
+      spdlog::info("nobody is there any more for {} {}, which waits at the gate: it ends",
+                   connection->info.tool, connection->keeper.pid);
+    }
+    keeper->Send(std::exchange(connection->told_to_end, true) ? SIGKILL : SIGTERM).IgnoreError();
+  }
 }
 
 }  // namespace headroom::daemon

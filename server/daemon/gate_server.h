@@ -40,9 +40,17 @@
 
 namespace headroom::daemon {
 
+// A build tool or a driver above a process, which waits for what it runs, and its child on the way
+// down to that process (or that process itself).
+struct Awaited {
+  policy::ProcId by;
+  policy::ProcId child;
+};
+
 // Where a process stands among others.
 struct Placement {
   std::vector<pid_t> ancestors;  // its parent first
+  std::vector<Awaited> awaited;  // likewise
   policy::ProcId job;            // unset: below no client that is known yet
   std::string build_dir;         // of that client, else of the lane; may be empty
 };
@@ -110,6 +118,9 @@ class GateServer {
 
   // Ends what has been silent for too long. To be called each second or so.
   void Tend();
+  // Ends forsaken waiters (see below): what they would do is for nobody, and may spoil the next
+  // build's outputs. SIGTERM, at the next call SIGKILL. To be called twice a second or so.
+  void EndForsaken();
 
   // Connections of one lane. Above it: Refuse.
   static constexpr size_t kMostConnections = 16384;
@@ -140,9 +151,11 @@ class GateServer {
     policy::Time since{};  // of the phase
     uint32_t attempt = 1;
     policy::DomainId domain = policy::DomainId::kNone;
-    policy::ProcId job;
-    policy::ToolInfo info;
-    policy::ProcId worker;
+    policy::ProcId job{};
+    std::vector<Awaited> awaited{};
+    bool told_to_end = false;
+    policy::ToolInfo info{};
+    policy::ProcId worker{};
     bool frozen = false;
     int64_t exe_bytes = 0;
   };
@@ -179,6 +192,11 @@ class GateServer {
   std::vector<unsigned char> buffer_;
   uint64_t next_id_ = 1;
 };
+
+// Whether one that should be waiting has died (kill -9 of ninja, SIGTERM to make and its nvcc) and
+// left its child behind. None that ends by itself does so: what a shell put in the background is
+// the shell's child, and shells aren't in the list.
+bool IsForsaken(const sys::Roots& roots, const std::vector<Awaited>& awaited);
 
 // The one line for a build's output: tool, source, need, limit.
 std::string OutOfMemoryLine(const std::string& tool, const std::string& source,

@@ -544,6 +544,14 @@ Placement Observer::PlaceOf(LaneId lane, pid_t pid) const {
     if (!parent) break;
     place.ancestors.push_back(parent->pid);
     const ProcId parent_id{parent->pid, parent->start_ticks};
+    // By its first word alone: a shell is none, whatever its line says.
+    if (const auto words = sys::ReadCmdline(roots_, parent->pid); words && !words->empty()) {
+      const policy::Role role =
+          policy::Recognise(sys::Basename(words->front()), std::span(*words).first(1)).role;
+      if (role == policy::Role::kClient || role == policy::Role::kDriver) {
+        place.awaited.push_back({parent_id, {at->pid, at->start_ticks}});
+      }
+    }
     if (!place.job && is_client(parent_id)) {
       place.job = {at->pid, at->start_ticks};
       const auto known = catalog_.processes().find(parent->pid);

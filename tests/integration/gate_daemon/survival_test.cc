@@ -149,6 +149,92 @@ TEST_CASE("^C ends all of it: nothing gated is left or frozen after two seconds"
   CHECK(NothingLeft(build, seconds(2)));
 }
 
+// `pids` by what they are: keepers with their workers, and those that wait.
+std::vector<pid_t> WaitersOf(const std::vector<pid_t>& pids) {
+  std::set<pid_t> running;
+  for (const pid_t pid : pids) {
+    if (ProcessName(pid) != "headroom-keeper") continue;
+    const std::vector<pid_t> below = Descendants(pid);
+    running.insert(below.begin(), below.end());
+  }
+  std::vector<pid_t> waiters;
+  for (const pid_t pid : pids) {
+    const auto name = ProcessName(pid);
+    if (name && (*name == "cicc" || *name == "cc1plus") && !running.contains(pid)) {
+      waiters.push_back(pid);
+    }
+  }
+  return waiters;
+}
+
+TEST_CASE("The build tool is killed: who waits at the gate ends, who runs goes on to its end") {
+  // As without the gate, but nobody starts any more for a build that is gone.
+  StandinBuild many = Small(12, "2.5");
+  bool with_driver = false;
+  bool is_static = false;
+  int number = SIGKILL;
+  SECTION("kill -9 of make") {}
+  SECTION("kill -9 of make, with compilers out of the gate's reach") {
+    is_static = true;
+  }
+  SECTION("SIGTERM to make, which hands it to its drivers alone") {
+    with_driver = true;
+    number = SIGTERM;
+  }
+  if (with_driver) {
+    for (StandinEdge& edge : many.edges) {
+      edge.chains = {"cicc:0:1M,2.5:4M"};
+      edge.tool = "nvcc";
+    }
+  }
+  const GateBuild build(many, is_static);
+  const auto make = FindProgram("make");
+  REQUIRE(make);
+  // In a session that goes on: the lane stays.
+  Program program(build.Run(
+      {"--jobs", "2"},
+      {"sh", "-c",
+       make->string() + " -j12 & echo $! > make.pid; while ! [ -e stop ]; do sleep 0.1; done"}));
+  const auto waiters = [&] { return WaitersOf(LeftOver(build.runtime())); };
+  REQUIRE(WaitUntil([&] { return waiters().size() >= (is_static ? 12u : 10u); }, seconds(20)));
+  if (!is_static) REQUIRE(WaitUntil([&] { return Keepers(program.pid()).size() == 2; }));
+  std::this_thread::sleep_for(milliseconds(300));
+  const std::vector<pid_t> keepers = Keepers(program.pid());
+  REQUIRE(kill(std::stoi(ReadFile(build.dir() / "make.pid")), number) == 0);
+  if (is_static) {
+    // Two of them run.
+    CHECK(WaitUntil([&] { return waiters().size() <= 2; }, seconds(3)));
+    for (const pid_t pid : waiters()) CHECK(ProcessState(pid) != 'T');
+  } else {
+    CHECK(WaitUntil([&] { return waiters().empty(); }, seconds(3)));
+    // Not for want of their keepers.
+    for (const pid_t keeper : keepers) CHECK(ProcessName(keeper) == "headroom-keeper");
+  }
+  CHECK(program.Running());
+  WriteFile(build.dir() / "stop", "");
+  const ProgramResult result = program.Wait(seconds(20));
+  INFO(result.err << build.DaemonLog());
+  CHECK(result.exit_code == 0);
+  CHECK(!Contains(result.err, "run again"));
+  CHECK(!Contains(result.err, "lack of memory"));
+  CHECK(NothingLeft(build, seconds(8)));
+}
+
+TEST_CASE("What was put in the background waits on when those who started it have ended") {
+  const GateBuild build(Small(1, "0.1"));
+  const std::string tool = build.tools().Path("cc1plus") + " --log standin.log --curve 0:1M,1:3M ";
+  WriteFile(build.dir() / "background.mk",
+            "all:\n\t@" + tool + "-c a.cc -o a.o & \\\n\t" + tool + "-c b.cc -o b.o & sleep 0.3\n");
+  const ProgramResult result =
+      Run(build.Run({"--jobs", "1"},
+                    {"sh", "-c",
+                     "make -f background.mk && while ! [ -e a.o -a -e b.o ]; do sleep 0.1; done"}),
+          seconds(20));
+  INFO(result.err << result.out);
+  CHECK(result.exit_code == 0);
+  CHECK(!result.timed_out);
+}
+
 TEST_CASE("The end of a keeper ends its command alone, of run, the build goes on") {
   const GateBuild build(Small(6, "0.8"));
   const auto ninja = OldNinja();
