@@ -28,6 +28,7 @@ usage: headroom COMMAND [OPTION...]      (headroom COMMAND --help tells more)
   status                        memory, tokens, lanes and jobs, now
   top                           the same, over and over
   explain                       the daemon's last decisions, each with its reason
+  doctor                        what here keeps builds from being fast and safe, and the remedy
   set                           change a running lane or the daemon
   reload                        let the daemon read its configuration again
 
@@ -41,6 +42,7 @@ environment
 
 exit codes
   0 done   1 no daemon answers, or it could not do it   2 wrong usage
+  doctor: 0 nothing needs doing, 1 something does
   run: CMD's own (a signal of CMD's ends headroom too); 125 headroom itself failed or was used
   wrongly, 126 CMD can't be executed, 127 CMD not found
 )";
@@ -255,6 +257,19 @@ Arguments ParseReload(const Words& words) {
   return ReloadOptions{};
 }
 
+Arguments ParseDoctor(const Words& words) {
+  const auto app = MakeApp(
+      "doctor", "[OPTION...] [FOLDER]",
+      "Looks at this machine, this environment and a build folder (default: where it is called),\n"
+      "and says what keeps builds from being fast and safe, with the remedy. Changes nothing.\n"
+      "Exit code 0: nothing needs doing; 1: something does.");
+  DoctorOptions options;
+  app->add_flag("--json", options.json, "as JSON");
+  app->add_option("FOLDER", options.folder, "the build folder, or that of a setup.py");
+  Parse(*app, words);
+  return options;
+}
+
 }  // namespace
 
 Arguments ParseArguments(const Words& words) {
@@ -272,6 +287,7 @@ Arguments ParseArguments(const Words& words) {
       {"explain", ParseExplain},
       {"set", ParseSet},
       {"reload", ParseReload},
+      {"doctor", ParseDoctor},
   };
   const auto command = kCommands.find(name);
   if (command == kCommands.end())

@@ -46,6 +46,11 @@ struct SetOptions {
 
 struct ReloadOptions {};
 
+struct DoctorOptions {
+  std::string folder = ".";
+  bool json = false;
+};
+
 // Print this and end with this code: help, version, or what is wrong with the command line.
 struct Finish {
   std::string text;
@@ -53,7 +58,7 @@ struct Finish {
 };
 
 using Arguments = std::variant<RunOptions, EnvOptions, StatusOptions, ExplainOptions, SetOptions,
-                               ReloadOptions, Finish>;
+                               ReloadOptions, DoctorOptions, Finish>;
 
 // `words`: argv without argv[0].
 Arguments ParseArguments(const std::vector<std::string>& words);

@@ -18,6 +18,8 @@
 #include <system_error>
 
 #include "client/cli/connection.h"
+#include "client/cli/doctor.h"
+#include "client/cli/doctor_facts.h"
 #include "client/cli/environment.h"
 #include "client/cli/explain.h"
 #include "client/cli/make_version.h"
@@ -281,6 +283,19 @@ int Set(const SetOptions& options) {
   if (options.reserve) PutReserve(*options.reserve, *set.mutable_reserve());
   const auto response = Ask(request);
   return response.ok() ? kSuccess : Failed(response.status());
+}
+
+int Doctor(const DoctorOptions& options) {
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(options.folder, error);
+  if (error || !std::filesystem::is_directory(folder, error)) {
+    Say(absl::StrCat("doctor: '", options.folder, "' is no folder; name a build folder, or none"));
+    return kUsageError;
+  }
+  const std::vector<Finding> findings =
+      Diagnose(CollectFacts(ReadEnvironment(environ), folder.native()));
+  if (!Print(options.json ? FindingsJson(findings) : FindingsText(findings))) return kUsageError;
+  return NeedsDoing(findings) ? kFailure : kSuccess;
 }
 
 int Reload() {

@@ -11,6 +11,7 @@ int ShowStatus(const StatusOptions& options);
 int ShowExplanation(const ExplainOptions& options);
 int Set(const SetOptions& options);
 int Reload();
+int Doctor(const DoctorOptions& options);
 
 }  // namespace headroom::cli
 

@@ -22,6 +22,7 @@ struct Dispatch {
   int operator()(const ExplainOptions& options) const { return ShowExplanation(options); }
   int operator()(const SetOptions& options) const { return Set(options); }
   int operator()(const ReloadOptions&) const { return Reload(); }
+  int operator()(const DoctorOptions& options) const { return Doctor(options); }
   int operator()(const Finish& finish) const {
     if (finish.code == kSuccess) return Print(finish.text) ? kSuccess : kFailure;
     SayRaw(finish.text);

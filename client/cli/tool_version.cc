@@ -38,7 +38,8 @@ bool IsDigit(char c) {
 
 }  // namespace
 
-std::string OutputOf(const std::string& path, const std::vector<std::string>& words) {
+std::string OutputOf(const std::string& path, const std::vector<std::string>& words,
+                     const Environment& variables) {
   const ChildSignal as_it_was;
   try {
     boost::asio::io_context io;
@@ -46,9 +47,11 @@ std::string OutputOf(const std::string& path, const std::vector<std::string>& wo
     std::error_code error;
     bp::environment env = boost::this_process::environment();
     // With them make would talk about jobservers or read other makefiles, and nvcc compile.
-    for (const char* name : {"MAKEFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "CARGO_MAKEFLAGS",
-                             "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "LD_PRELOAD"})
+    for (const char* name :
+         {"MAKEFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "CARGO_MAKEFLAGS", "NVCC_APPEND_FLAGS",
+          "NVCC_PREPEND_FLAGS", "LD_PRELOAD", "HEADROOM_LANE"})
       env.erase(name);
+    for (const auto& [name, value] : variables) env[name] = value;
     bp::child child(path, bp::args(words), env, bp::std_in<bp::null, bp::std_out> output,
                     bp::std_err > bp::null, io, error);
     if (error) return "";

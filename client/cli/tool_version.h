@@ -12,9 +12,10 @@
 namespace headroom::cli {
 
 // Runs `path words...` for at most two seconds, outside of every lane and without the preload
-// library, and returns its standard output. Empty: it could not be run, took longer, or said
-// nothing.
-std::string OutputOf(const std::string& path, const std::vector<std::string>& words);
+// library (but with `variables`), and returns its standard output. Empty: it could not be run, took
+// longer, or said nothing.
+std::string OutputOf(const std::string& path, const std::vector<std::string>& words,
+                     const Environment& variables = {});
 
 struct Version {
   int major = 0;

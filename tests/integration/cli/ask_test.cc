@@ -295,6 +295,29 @@ TEST_CASE("set and reload") {
   }
 }
 
+TEST_CASE("doctor: findings as JSON, and an exit code that says whether to do something") {
+  const TempDir dir;
+  FakeDaemon daemon(dir.path());
+  ProgramOptions options = Headroom(dir.path(), {"doctor", "--json", dir.path().string()});
+  options.env["MAX_JOBS"] = "4";
+  const ProgramResult capped = Run(options);
+  INFO(capped.out << capped.err);
+  CHECK(capped.exit_code == 1);
+  const auto json = nlohmann::json::parse(capped.out);
+  CHECK(json["needs_doing"] == true);
+  std::string ids;
+  for (const auto& finding : json["findings"]) ids += finding["id"].get<std::string>() + " ";
+  CHECK(Contains(ids, "jobs-cap "));
+  CHECK(Contains(ids, "memory "));
+  CHECK(Contains(ids, "gate "));
+  CHECK(Contains(ids, "daemon "));
+  // As a person reads it.
+  options.argv = {kHeadroom, "doctor"};
+  options.cwd = dir.path();
+  CHECK(Contains(Run(options).out, "MAX_JOBS=4\n"));
+  CHECK(Run(Headroom(dir.path(), {"doctor", "/no/such/folder"})).exit_code == 2);
+}
+
 TEST_CASE("A closed stdout is an error, not a crash") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
