@@ -111,14 +111,17 @@ void CheckDocumented(const ClientRow& row) {
                              " |";
   // The tool's name without its version.
   const std::string tool = std::regex_replace(row.name, std::regex(R"( \d[\d.]*)"), "");
-  std::istringstream lines(ReadFile(page));
-  std::string text;
-  std::string begins;
-  bool there = false, other_version = false;
+  const std::string page_text = ReadFile(page);
+  const std::string begin = "| " + row.name + " | ";
   const bool update = std::getenv("HEADROOM_UPDATE_DOCS") != nullptr;
+  bool there = page_text.find("\n" + begin) != std::string::npos;
+  bool other_version = false;
+  std::string text;
+  std::istringstream lines(page_text);
+  int rows = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (line.compare(0, row.name.size() + 4, "| " + row.name + " |") == 0) {
-      there = true;
+    if (line.compare(0, begin.size(), begin) == 0) {
+      ++rows;
       if (update) {
         line = wanted;
       } else {
@@ -126,8 +129,7 @@ void CheckDocumented(const ClientRow& row) {
       }
     } else if (line.compare(0, 2, "| ") == 0) {
       const std::string name = line.substr(2, std::max<std::size_t>(line.find(" |", 2), 2) - 2);
-      other_version |=
-          name != row.name && std::regex_replace(name, std::regex(R"( \d[\d.]*)"), "") == tool;
+      other_version |= std::regex_replace(name, std::regex(R"( \d[\d.]*)"), "") == tool;
     }
     text += line + "\n";
     if (update && !there && line == kUnderHeading) {
@@ -135,6 +137,7 @@ void CheckDocumented(const ClientRow& row) {
       there = true;
     }
   }
+  CHECK(rows <= 1);
   if (update) {
     WriteFile(page, text);
     return;
