@@ -375,8 +375,10 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
         LaneLoad{0, lane.uid, lane.jobs_cap.value_or(lane.cores), lane.jobs_cap.has_value()};
     if (!lane.jobs_cap) cores = std::max(cores, lane.cores);
   }
-  // Those that wait for descendants at the gate are not running.
+  // Those that wait for descendants at the gate are not running. One of the descendants always
+  // goes, whatever it takes; the others (a link with -flto=64 has 64) as cores and memory allow.
   std::set<GateId> blocked;
+  std::map<GateId, int> moving_below;
   std::map<DomainId, int> in_domain;
   std::set<DomainId> alone_runs;
   for (const auto& [id, gate] : state.gates) {
@@ -384,6 +386,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
       blocked.insert(gate.under);
     if (Running(gate) || gate.phase == GatePhase::kEvicting) {
       in_domain[gate.domain] += 1;
+      if (gate.under != GateId::kNone) moving_below[gate.under] += 1;
       if (gate.alone) alone_runs.insert(gate.domain);
     }
   }
@@ -435,13 +438,13 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     int* of_user = nullptr;
   };
   std::map<LaneId, Queue> queues;
-  size_t urgent = 0;  // waiters[0 .. urgent) unblock somebody
+  std::vector<size_t> urgent;  // of each parent below which nothing moves, the first
+  for (size_t i = 0; i < waiters.size() && waiters[i].gate->under != GateId::kNone; ++i) {
+    if (moving_below[waiters[i].gate->under]++ == 0) urgent.push_back(i);
+  }
   for (size_t i = waiters.size(); i-- > 0;) {
     const LaneId lane = waiters[i].gate->lane;
-    if (waiters[i].gate->under != GateId::kNone) {
-      urgent = std::max(urgent, i + 1);
-      continue;
-    }
+    if (std::binary_search(urgent.begin(), urgent.end(), i)) continue;
     Queue& queue = queues[lane];
     queue.load = &loads[lane];
     queue.of_user = &of_user[queue.load->uid];
@@ -453,8 +456,9 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
   std::set<std::pair<DomainId, uint32_t>> too_large;
   for (;;) {
     size_t best = waiters.size();
-    if (next_urgent < urgent) {
-      best = next_urgent++;
+    const bool unblocks = next_urgent < urgent.size();
+    if (unblocks) {
+      best = urgent[next_urgent++];
     } else {
       auto least = queues.end();
       for (auto it = queues.begin(); it != queues.end();) {
@@ -474,21 +478,31 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     }
     GateState& gate = *waiters[best].gate;
     LaneLoad& load = loads[gate.lane];
-    const bool under = gate.under != GateId::kNone;
     const int domain_at = plan.DomainOf(gate.domain);
     const bool nothing_runs = in_domain[gate.domain] == 0 && load.running == 0;
     const bool cores_free =
         load.running < load.cap && (load.own_cores || shared < cores || load.running == 0);
-    if (!cores_free && !under) {
+    if (!cores_free && !unblocks) {
       queues.erase(gate.lane);
       continue;
     }
-    if (alone_runs.count(gate.domain) != 0 && !under) continue;
-    if (gate.alone && in_domain[gate.domain] > 0) {
+    if (alone_runs.count(gate.domain) != 0 && !unblocks) continue;
+    // Those that wait for it would have it wait for ever.
+    int beside = in_domain[gate.domain];
+    if (gate.under != GateId::kNone) {
+      for (const GateId id : blocked) {
+        const auto found = state.gates.find(id);
+        if (found != state.gates.end() && found->second.domain == gate.domain &&
+            Running(found->second)) {
+          --beside;
+        }
+      }
+    }
+    if (gate.alone && beside > 0) {
       closed.insert(gate.domain);
       continue;
     }
-    if (!under && !nothing_runs && gate.floor.count == 0 &&
+    if (!unblocks && !nothing_runs && gate.floor.count == 0 &&
         too_large.count({gate.domain, gate.klass}) != 0) {
       continue;
     }
@@ -502,7 +516,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     }
     addition = plan.Of({{gate.klass, 1.0}}, gate.floor);
     room = plan.After(domain_at, &addition, 1, kGateSafety, &lane->second);
-    if (under) {
+    if (unblocks) {
       // Its waiting parent has memory and gives none back: never blocked.
       code = ReasonCode::kWaitsForGate;
     } else if (nothing_runs) {

@@ -1,6 +1,8 @@
 // The gate: who may go on, who gives way, and what follows a killed worker.
 #include "server/policy/gate.h"
 
+#include <set>
+
 #include "tests/unit/policy/fixture.h"
 
 namespace headroom::policy {
@@ -96,6 +98,70 @@ TEST_CASE("descendants of an admitted one are never blocked") {
   REQUIRE(admits.size() == 1);
   CHECK(admits[0].gate == GateId{2});
   CHECK(admits[0].reason.code == ReasonCode::kWaitsForGate);
+}
+
+TEST_CASE("of many descendants as many run as there are cores, and one at least") {
+  const int cores = GENERATE(1, 4);
+  Host host = Gated(cores, GiB(64));
+  host.Feed(Ask(1, "ld"));
+  Start(host, 1);
+  host.Take();
+  for (uint64_t i = 2; i <= 65; ++i) {
+    GateRequest child = Ask(i, "lto1");
+    child.under = GateId{1};
+    host.Feed(child);
+  }
+  size_t running = All<Admit>(host.Take()).size();
+  // The first is let go while the linker still counts, those after it once it doesn't.
+  CHECK(running >= 1);
+  CHECK(running <= static_cast<size_t>(cores));
+  std::set<GateId> done;
+  for (int round = 0; round < 200 && done.size() < 64; ++round) {
+    for (const auto& [id, gate] : host.state.gates) {
+      if (gate.phase != GatePhase::kAdmitted || gate.under == GateId::kNone) continue;
+      done.insert(id);
+      Start(host, static_cast<uint64_t>(id));
+      GateEnded ended;
+      ended.gate = id;
+      ended.end = GateEnd::kExit;
+      host.Feed(ended);
+      host.Feed(GateGone{id});
+      break;
+    }
+    host.Wait(Sec(0.2));
+    host.Look();
+    size_t now = 0;
+    for (const auto& [id, gate] : host.state.gates) {
+      now += gate.phase == GatePhase::kAdmitted && gate.under != GateId::kNone ? 1 : 0;
+    }
+    CHECK(now <= static_cast<size_t>(cores));
+  }
+  CHECK(done.size() == 64);
+}
+
+TEST_CASE("one that is to run alone doesn't wait for the process that waits for it") {
+  Host host = Gated(8);
+  host.Feed(Ask(1, "ld"));
+  Start(host, 1);
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    GateRequest child = Ask(2, "lto1");
+    child.under = GateId{1};
+    child.attempt = attempt;
+    host.Take();
+    host.Feed(child);
+    const std::vector<uint64_t> admitted = Admitted(host);
+    REQUIRE(admitted == std::vector<uint64_t>{2});
+    if (attempt == 3) break;
+    Start(host, 2);
+    host.Wait(Sec(1));
+    ++host.oom_kills;
+    host.Look();
+    host.Take();
+    host.Feed(Killed(2, GiB(3)));
+    const Verdict verdict = TheVerdict(host);
+    CHECK(verdict.again);
+    CHECK(verdict.alone == (attempt == 2));
+  }
 }
 
 TEST_CASE("an unknown wave is let in slowly where all of it might not fit") {
