@@ -307,12 +307,7 @@ bool Daemon::TryHold(Lane& lane, const KnownProcess& process, const policy::Proc
   request.keeper = process.id;
   request.info = seen.info;
   request.job = seen.job;
-  for (const pid_t pid : place.ancestors) {
-    const std::optional<GateId> above = gate_.GateOfWorker(pid);
-    if (!above) continue;
-    request.under = *above;
-    break;
-  }
+  request.under = gate_.GateAbove(place.ancestors);
   core_.Feed(std::move(request));
   return true;
 }

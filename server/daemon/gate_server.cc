@@ -479,12 +479,8 @@ bool GateServer::OnRequest(Connection& connection, const gate::Request& request,
   event.lane = connection.lane;
   event.domain = connection.domain;
   event.keeper = connection.keeper;
-  for (const pid_t pid : place.ancestors) {
-    const auto worker = worker_pids_.find(pid);
-    if (worker == worker_pids_.end() || worker->second == connection.id) continue;
-    event.under = worker->second;
-    break;
-  }
+  connection.ancestors = place.ancestors;
+  event.under = GateAbove(place.ancestors);
   event.info = connection.info;
   event.replayable = request.replay == static_cast<uint32_t>(gate::Replay::kReplayable);
   event.attempt = static_cast<int>(connection.attempt);
@@ -503,11 +499,36 @@ bool GateServer::OnRequest(Connection& connection, const gate::Request& request,
     SetWorker(connection, worker);
     host_.Emit(std::move(event));
     host_.OnWorker(connection.lane, worker, connection.job);
+    PlaceBelow(connection);
     return true;
   }
   Enter(connection, Phase::kWaiting);
+  connection.asked = event;
   host_.Emit(std::move(event));
   return true;
+}
+
+void GateServer::PlaceBelow(const Connection& above) {
+  // After a daemon's restart waiters come back before the running tools that wait for them. A
+  // waiter that nobody is seen to wait for may wait for its own parent to end: for ever.
+  std::vector<GateId> below;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->phase != Phase::kWaiting) continue;
+    const std::vector<pid_t>& ancestors = connection->ancestors;
+    if (std::find(ancestors.begin(), ancestors.end(), above.keeper.pid) != ancestors.end()) {
+      below.push_back(id);
+    }
+  }
+  for (const GateId id : below) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end() || found->second->phase != Phase::kWaiting) continue;
+    Connection& connection = *found->second;
+    const GateId under = GateAbove(connection.ancestors);
+    if (under == connection.asked.under) continue;
+    connection.asked.under = under;
+    host_.Emit(policy::GateGone{id});
+    host_.Emit(connection.asked);
+  }
 }
 
 ProcId GateServer::CheckWorker(const Connection& connection, int32_t pid, uint64_t start) const {
@@ -680,10 +701,20 @@ bool GateServer::IsFrozen(const ProcId& worker) const {
   return found != workers_.end() && connections_.at(found->second)->frozen;
 }
 
-std::optional<GateId> GateServer::GateOfWorker(pid_t pid) const {
-  const auto found = worker_pids_.find(pid);
-  if (found == worker_pids_.end()) return std::nullopt;
-  return found->second;
+GateId GateServer::GateAbove(const std::vector<pid_t>& ancestors) const {
+  for (const pid_t pid : ancestors) {
+    if (const auto worker = worker_pids_.find(pid); worker != worker_pids_.end()) {
+      return worker->second;
+    }
+    // A worker's child may ask before its keeper has told of the worker.
+    const auto keeper = keepers_.lower_bound(ProcId{pid, 0});
+    if (keeper == keepers_.end() || keeper->first.pid != pid) continue;
+    const auto found = connections_.find(keeper->second);
+    if (found == connections_.end()) continue;
+    const Phase phase = found->second->phase;
+    if (phase == Phase::kAdmitted || phase == Phase::kRunning) return keeper->second;
+  }
+  return GateId::kNone;
 }
 
 void GateServer::Tend() {

@@ -113,8 +113,8 @@ class GateServer {
   bool IsKeeper(const policy::ProcId& proc) const { return keepers_.contains(proc); }
   bool IsWorker(const policy::ProcId& proc) const { return workers_.contains(proc); }
 
-  // Of the worker with this pid.
-  std::optional<policy::GateId> GateOfWorker(pid_t pid) const;
+  // The nearest gate above: its worker, or a worker of its keeper, is one of `ancestors`.
+  policy::GateId GateAbove(const std::vector<pid_t>& ancestors) const;
 
   // Ends what has been silent for too long. To be called each second or so.
   void Tend();
@@ -152,7 +152,9 @@ class GateServer {
     uint32_t attempt = 1;
     policy::DomainId domain = policy::DomainId::kNone;
     policy::ProcId job{};
+    std::vector<pid_t> ancestors{};
     std::vector<Awaited> awaited{};
+    policy::GateRequest asked{};  // as told to the policy, while it waits
     bool told_to_end = false;
     policy::ToolInfo info{};
     policy::ProcId worker{};
@@ -171,6 +173,8 @@ class GateServer {
   bool OnEnded(Connection& connection, const gate::Ended& ended);
   policy::ToolInfo Describe(const gate::Request& request, const std::string& build_dir) const;
   policy::ProcId CheckWorker(const Connection& connection, int32_t pid, uint64_t start) const;
+  // A worker has become known: who waits below it, and asked before, does so from now on.
+  void PlaceBelow(const Connection& above);
   void SetWorker(Connection& connection, const policy::ProcId& worker);
   std::optional<int64_t> DropWorker(Connection& connection);
   void Enter(Connection& connection, Phase phase);
