@@ -19,7 +19,7 @@ namespace {
 const std::string kHeadroom = HEADROOM_BIN_DIR "/headroom";
 
 std::vector<std::string> ToolNames() {
-  return {"nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "c++", "ld", "rustc"};
+  return {"nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "c++", "ld", "lto1", "rustc"};
 }
 
 }  // namespace

@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <random>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "tests/integration/cli/terminal.h"
 #include "tests/integration/gate_daemon/gate_build.h"
 
 namespace headroom::testing {
@@ -67,6 +69,27 @@ bool NothingLeft(const GateBuild& build, milliseconds within) {
   return WaitUntil([&] { return LeftOver(build.runtime()).empty(); }, within);
 }
 
+// The same build, driven by cmake: its commands are those of the Makefile.
+void WriteCmakeBuild(const GateBuild& build) {
+  std::istringstream makefile(ReadFile(build.dir() / "Makefile"));
+  std::string text = "cmake_minimum_required(VERSION 3.10)\nproject(units NONE)\n";
+  std::string outputs;
+  std::string line;
+  std::string output;
+  while (std::getline(makefile, line)) {
+    if (line.starts_with("\t") && !output.empty()) {
+      text += "add_custom_command(OUTPUT " + output + " COMMAND " + line.substr(1) +
+              " WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})\n";
+      outputs += " " + output;
+      output.clear();
+    } else if (line.starts_with("unit")) {
+      output = "${CMAKE_SOURCE_DIR}/" + line.substr(0, line.find(':'));
+    }
+  }
+  WriteFile(build.dir() / "CMakeLists.txt",
+            text + "add_custom_target(units ALL DEPENDS" + outputs + ")\n");
+}
+
 TEST_CASE("Killed workers are run again, and memory isn't blamed") {
   const GateBuild build(Small(14, "0.5"));
   const auto expected = build.Expected();
@@ -76,6 +99,14 @@ TEST_CASE("Killed workers are run again, and memory isn't blamed") {
   std::vector<Words> commands;
   if (!ninja.empty()) commands.push_back({ninja, "-j", "4"});
   if (!make.empty()) commands.push_back({make, "-j4"});
+  if (const auto cmake = FindProgram("cmake"); cmake && !make.empty()) {
+    WriteCmakeBuild(build);
+    const ProgramResult configured =
+        Run(build.Plain({cmake->string(), "-S", ".", "-B", "cmade", "-G", "Unix Makefiles"}));
+    INFO(configured.out << configured.err);
+    REQUIRE(configured.exit_code == 0);
+    commands.push_back({cmake->string(), "--build", "cmade", "--parallel", "4"});
+  }
   REQUIRE(!commands.empty());
   for (const Words& command : commands) {
     build.Clean();
@@ -233,6 +264,68 @@ TEST_CASE("What was put in the background waits on when those who started it hav
   INFO(result.err << result.out);
   CHECK(result.exit_code == 0);
   CHECK(!result.timed_out);
+}
+
+TEST_CASE("SIGTERM to the build tool ends all of it, and memory isn't blamed") {
+  const GateBuild build(Small(12, "6"));
+  const bool by_make = GENERATE(true, false);
+  const std::string tool =
+      by_make ? FindProgram("make").value_or("").string() : OldNinja().value_or("");
+  if (tool.empty()) return;
+  Program program(build.Run({"--jobs", "3"}, {tool, "-j12"}));
+  REQUIRE(WaitUntil([&] { return Keepers(program.pid()).size() >= 3; }));
+  const std::string name = by_make ? "make" : "ninja";
+  pid_t top = 0;
+  for (const pid_t pid : Descendants(program.pid())) {
+    if (ProcessName(pid) == name) top = pid;
+  }
+  REQUIRE(top > 0);
+  REQUIRE(kill(top, SIGTERM) == 0);
+  const ProgramResult result = program.Wait(seconds(20));
+  INFO(result.err << result.out << build.DaemonLog());
+  CHECK((result.signal == SIGTERM || result.exit_code != 0));
+  CHECK(result.wall_seconds < 5);
+  CHECK(!Contains(result.err, "run again"));
+  CHECK(!Contains(result.out + result.err, "lack of memory"));
+  CHECK(NothingLeft(build, seconds(2)));
+}
+
+TEST_CASE("^Z stops the whole build, however long, and fg goes on with it") {
+  const GateBuild build(Small(6, "0.6"));
+  const auto make = FindProgram("make");
+  REQUIRE(make);
+  Terminal terminal;
+  std::string command;
+  const ProgramOptions options = build.Run({"--jobs", "2"}, {make->string(), "-j6"});
+  for (const std::string& word : options.argv) command += " " + word;
+  terminal.Type("cd " + build.dir().string() + "; stty noflsh; unset LD_PRELOAD HEADROOM_LANE; " +
+                "export HEADROOM_RUNTIME_DIR=" + build.runtime().string() + "; echo re''ady\n");
+  REQUIRE(terminal.Expect("ready"));
+  terminal.Type("clear; " + command + "; echo co''de $?\n");
+  REQUIRE(WaitUntil([&] { return Keepers(terminal.shell()).size() >= 2; }));
+  std::this_thread::sleep_for(milliseconds(200));
+  terminal.Type("\x1a");
+  INFO(terminal.screen());
+  REQUIRE(terminal.Expect("Stopped"));
+  const auto standing = [&] {
+    const std::vector<pid_t> all = LeftOver(build.runtime());
+    return static_cast<size_t>(
+        std::count_if(all.begin(), all.end(), [](pid_t pid) { return ProcessState(pid) == 'T'; }));
+  };
+  // make, two keepers and their workers, four that wait.
+  CHECK(WaitUntil([&] { return standing() >= 9; }, seconds(2)));
+  CHECK(standing() == LeftOver(build.runtime()).size());
+  // Longer than a keeper would wait for a daemon that hangs.
+  std::this_thread::sleep_for(milliseconds(4500));
+  CHECK(standing() == LeftOver(build.runtime()).size());
+  CHECK(build.Outputs().empty());
+  terminal.Type("fg\n");
+  CHECK(WaitUntil([&] { return standing() == 0; }, seconds(2)));
+  CHECK(terminal.Expect("0 OOM kills", seconds(20)));
+  terminal.Type("\n");
+  CHECK(build.Outputs().size() == 6);
+  CHECK(NothingLeft(build, seconds(2)));
+  CHECK(MaxParallel(build.Log()) == 2);
 }
 
 TEST_CASE("The end of a keeper ends its command alone, of run, the build goes on") {
