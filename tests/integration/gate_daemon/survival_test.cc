@@ -291,7 +291,7 @@ TEST_CASE("SIGTERM to the build tool ends all of it, and memory isn't blamed") {
 }
 
 TEST_CASE("^Z stops the whole build, however long, and fg goes on with it") {
-  const GateBuild build(Small(6, "0.6"));
+  const GateBuild build(Small(6, "2"));
   const auto make = FindProgram("make");
   REQUIRE(make);
   Terminal terminal;
@@ -312,13 +312,18 @@ TEST_CASE("^Z stops the whole build, however long, and fg goes on with it") {
     return static_cast<size_t>(
         std::count_if(all.begin(), all.end(), [](pid_t pid) { return ProcessState(pid) == 'T'; }));
   };
-  // make, two keepers and their workers, four that wait.
-  CHECK(WaitUntil([&] { return standing() >= 9; }, seconds(2)));
-  CHECK(standing() == LeftOver(build.runtime()).size());
+  // make, two keepers and their workers, those that wait.
+  CHECK(WaitUntil(
+      [&] {
+        const size_t all = LeftOver(build.runtime()).size();
+        return all >= 5 && standing() == all;
+      },
+      seconds(2)));
+  const size_t done = build.Outputs().size();
   // Longer than a keeper would wait for a daemon that hangs.
   std::this_thread::sleep_for(milliseconds(4500));
   CHECK(standing() == LeftOver(build.runtime()).size());
-  CHECK(build.Outputs().empty());
+  CHECK(build.Outputs().size() == done);
   terminal.Type("fg\n");
   CHECK(WaitUntil([&] { return standing() == 0; }, seconds(2)));
   CHECK(terminal.Expect("0 OOM kills", seconds(20)));
