@@ -158,6 +158,7 @@ void Plan::Account(size_t domain, const Unit& unit, double sign) {
   const double gain = sign * f.common_gain;
   OverTime& common = Common(domain, unit.slot);
   for (size_t h = 0; h < kHorizons; ++h) common[h] += f.slope[h] * gain;
+  d.rising += sign * std::max(0.0, f.level[0] - now);
   d.units += sign > 0 ? 1 : -1;
 }
 
@@ -191,6 +192,7 @@ void Plan::Spread() {
       up.growth[h] += d.growth[h];
       up.own_var[h] += d.own_var[h];
     }
+    up.rising += d.rising;
     up.units += d.units;
     for (size_t s = 0; s < models.size(); ++s) {
       if (!has(i, s)) continue;
@@ -278,6 +280,7 @@ Plan::Room Plan::After(int domain, const Addition* addition, double count, doubl
     OverTime var{};
     for (size_t h = 0; h < kHorizons; ++h) var[h] = d.own_var[h] + d.common_var[h];
     if (addition != nullptr && count > 0) {
+      if (lane != nullptr && lane->gated) growth[0] = std::max(growth[0], d.rising);
       for (size_t h = 0; h < kHorizons; ++h) {
         growth[h] += count * addition->growth[h];
         var[h] += count * addition->own_var[h];
@@ -315,6 +318,7 @@ void Plan::Add(int domain, const Addition& addition, double count) {
       d.growth[h] += count * addition.growth[h];
       d.own_var[h] += count * addition.own_var[h];
     }
+    d.rising += count * addition.growth[0];
     for (const Addition::Part& part : addition.parts) {
       double gain = count * part.share * part.forecast.common_gain;
       for (int s = part.slot; s >= 0; s = models[static_cast<size_t>(s)].parent) {

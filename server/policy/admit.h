@@ -56,6 +56,8 @@ class Plan {
     double fill_rate = 0;
     double foreign_rate = 0;
     OverTime growth{};
+    double rising = 0;  // until the first horizon, of those that grow: what others give back by
+                        // then they have still now, and what starts takes its first bytes at once
     OverTime own_var{};
     OverTime common_var{};
     int units = 0;  // that run and are not frozen

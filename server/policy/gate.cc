@@ -19,6 +19,9 @@ constexpr Duration kEvictionHold = std::chrono::milliseconds(500);
 // does not need another one at once.
 constexpr double kReactSeconds = 0.3;
 constexpr double kRestore = 0.9;
+// What a second start costs beside the CPU time that is lost: processes of milliseconds are not
+// free.
+constexpr double kStartSeconds = 0.05;
 
 // An OOM kill that the counter tells of explains ends that are heard of up to this much later.
 constexpr Duration kOomEvidence = std::chrono::seconds(5);
@@ -61,6 +64,15 @@ bool TakeOomEvidence(State& state, DomainId id, Time now) {
     at = FindDomain(state, domain.parent);
   }
   return found;
+}
+
+// What an evicted process had is free from now on, in its domain and all above.
+void MarkFreed(State& state, DomainId id, Time now) {
+  int hops = 0;
+  for (auto at = state.domains.find(id); at != state.domains.end() && hops++ < 64;
+       at = state.domains.find(at->second.parent)) {
+    at->second.freed_at = now;
+  }
 }
 
 Bytes TightestLimit(const State& state, DomainId id) {
@@ -188,6 +200,7 @@ void Track(State& state, const GateEnded& ended, Time now, std::vector<Action>& 
     case GateEnd::kEvicted:
       reason.code = ReasonCode::kRetryEvicted;
       again = true;
+      MarkFreed(state, gate.domain, now);
       break;
     case GateEnd::kKilled:
       // The kernel's OOM killer sends SIGKILL and nothing else.
@@ -304,15 +317,20 @@ void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& ac
     if (!braking[at]) continue;
     const Plan::Domain& d = plan.domains()[at];
     DomainState& domain = state.domains.at(d.id);
+    // The figures are from before an evicted one's end: what it gave back is not in them yet, and
+    // to evict another one for it would be too much.
+    if (domain.freed_at != Time{} && domain.sampled_at <= domain.freed_at) continue;
     // Those that can be evicted, and what is on its way back already.
     std::vector<size_t> victims;
     int progress = 0;
     double coming = 0;
+    size_t oldest = plan.units().size();
     for (size_t i : members[at]) {
       const Unit& unit = plan.units()[i];
       if (unit.frozen) continue;  // for another domain's sake
       const auto found =
           unit.job ? state.gates.end() : state.gates.find(state.procs[unit.index].gate);
+      if (oldest == plan.units().size() || unit.since < plan.units()[oldest].since) oldest = i;
       if (found == state.gates.end()) {
         ++progress;
         continue;
@@ -325,14 +343,34 @@ void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& ac
       ++progress;
       if (gate.phase == GatePhase::kRunning && gate.replayable) victims.push_back(i);
     }
-    // The youngest loses least. Never the last one that makes progress.
+    double short_of =
+        kRestore * d.reserve - (d.available - std::max(0.0, d.fill_rate) * kReactSeconds) - coming;
+    // What one gives back: what it has, and what it would have taken meanwhile.
+    const auto gives = [&](size_t i) {
+      const Unit& unit = plan.units()[i];
+      return static_cast<double>(unit.now.count) +
+             std::max(0.0, state.procs[unit.index].use.growth) * kReactSeconds;
+    };
+    const auto lost = [&](size_t i) {
+      return Seconds(state.procs[plan.units()[i].index].use.cpu) + kStartSeconds;
+    };
+    // Never the last one that makes progress, and never the oldest: whatever happens, it ends.
     std::stable_sort(victims.begin(), victims.end(), [&](size_t a, size_t b) {
       return plan.units()[a].since > plan.units()[b].since;
     });
-    double short_of =
-        kRestore * d.reserve - (d.available - std::max(0.0, d.fill_rate) * kReactSeconds) - coming;
-    for (size_t i : victims) {
-      if (short_of <= 0 || progress < 2) break;
+    if (oldest < plan.units().size()) std::erase(victims, oldest);
+    while (short_of > 0 && progress >= 2 && !victims.empty()) {
+      // The one that is enough by itself and loses the least work; where none is, the one that
+      // loses the least for what it gives.
+      const auto best = std::min_element(victims.begin(), victims.end(), [&](size_t a, size_t b) {
+        const bool a_enough = gives(a) >= short_of;
+        const bool b_enough = gives(b) >= short_of;
+        if (a_enough != b_enough) return a_enough;
+        if (a_enough) return lost(a) < lost(b);
+        return lost(a) * gives(b) < lost(b) * gives(a);
+      });
+      const size_t i = *best;
+      victims.erase(best);
       const Unit& unit = plan.units()[i];
       GateState& gate = state.gates.at(state.procs[unit.index].gate);
       const Bytes has = state.procs[unit.index].use.peak;
@@ -341,9 +379,7 @@ void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& ac
       domain.brake_acted = now;
       domain.admissions_hold = now + kEvictionHold;
       --progress;
-      // What it has, and what it would have taken meanwhile.
-      short_of -=
-          static_cast<double>(unit.now.count) + state.procs[unit.index].use.growth * kReactSeconds;
+      short_of -= gives(i);
       actions.push_back(
           Evict{gate.gate, gate.floor,
                 Reason{ReasonCode::kBrake,

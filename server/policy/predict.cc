@@ -108,6 +108,12 @@ constexpr size_t kEnoughWitnesses = 512;
 // Nothing is concluded from less: start-up looks the same for all.
 constexpr float kLeastAgeSeconds = 0.4F;
 
+// A process that was watched for this long tells how much of a core each gets. The least share that
+// is counted with: what stands still (it waits for a disk, or for its children) tells nothing.
+constexpr double kRateAgeSeconds = 0.3;
+constexpr double kLeastRate = 0.02;
+constexpr double kLeastJobRate = 0.1;
+
 // A process that used this much CPU without growing by more than 2 % is taken to be at its peak,
 // whatever the class's curve says; less surely than at the curve's end.
 constexpr float kFlatSeconds = 4;
@@ -201,6 +207,20 @@ constexpr std::array<float, kHorizons> kHorizonFloats = [] {
   return all;
 }();
 
+// Seconds to the horizon before (now, before the first) and after (0 after the last).
+constexpr std::array<float, kHorizons> kBeforeFloats = [] {
+  std::array<float, kHorizons> all{};
+  for (size_t h = 0; h < kHorizons; ++h) {
+    all[h] = kHorizonFloats[h] - (h > 0 ? kHorizonFloats[h - 1] : 0);
+  }
+  return all;
+}();
+constexpr std::array<float, kHorizons> kAfterFloats = [] {
+  std::array<float, kHorizons> all{};
+  for (size_t h = 0; h + 1 < kHorizons; ++h) all[h] = kHorizonFloats[h + 1] - kHorizonFloats[h];
+  return all;
+}();
+
 Float4 Load(const UnitOverTime& from, size_t block) {
   Float4 four;
   std::memcpy(&four, from.data() + 4 * block, sizeof(four));
@@ -215,6 +235,11 @@ void Store(UnitOverTime& to, size_t block, Float4 four) {
 // its ramp. Large compilations ramp longer, not faster (in the traces all cicc grow by 0.33 GB a
 // CPU second, whatever their peak), so the class's shape alone sees them too small.
 constexpr float kGrowsOn = 0.5F;
+
+// From this part of a process's life between the horizons on either side, its curve is looked at
+// that many times around a horizon: a point of its shape is a sixteenth.
+constexpr float kCoarse = 4.0F / 16;
+constexpr int kLooksAround = 7;
 
 // How the time of a process goes with its peak, within a class: duration ~ peak^0.7. In the traces
 // cicc of 3.5 GB run 24 to 34 s of CPU, of 6.4 GB 46 to 68 s.
@@ -647,6 +672,18 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
     Observe(job.use, job.klass, job_seen_[i]);
   }
 
+  // With more processes than cores each gets a part of one: what starts now will as well, and takes
+  // its memory later and for longer than its CPU seconds say.
+  double part = 0;
+  double parts = 0;
+  for (const ProcState& proc : state.procs) {
+    if (proc.frozen || proc.lane == LaneId::kNone || proc.use.cpu_rate < kLeastRate) continue;
+    if (Seconds(proc.use.sampled_at - proc.use.since) < kRateAgeSeconds) continue;
+    part += std::min(1.0, proc.use.cpu_rate);
+    parts += 1;
+  }
+  const double share_of_core = parts > 0 ? part / parts : 1.0;
+
   // Means, parents first.
   for (size_t i = 0; i < models_.size(); ++i) {
     Model& model = models_[i];
@@ -697,8 +734,13 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
     }
     // Chains of one job run at once, if the machine has the cores.
     model.per_cpu_s = static_cast<float>(1 / model.cpu_s);
-    model.rate = sums.rates >= 1 ? std::max(0.1, sums.rate / sums.rates)
-                                 : (stats.job ? std::max(1.0, 0.85 * stats.fan_out) : 1.0);
+    if (sums.rates >= 1) {
+      // Jobs that stand still for a while are among the running ones, and tell less.
+      model.rate = std::max(stats.job ? kLeastJobRate : kLeastRate, sums.rate / sums.rates);
+    } else {
+      // What cannot be taken back is planned with as if it got all of its cores.
+      model.rate = stats.job ? std::max(1.0, 0.85 * stats.fan_out) : share_of_core;
+    }
   }
 }
 
@@ -843,14 +885,35 @@ void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool froz
     const float per_alive = 1 / here.alive;
     for (size_t block = 0; block < kBlocks; ++block) {
       const Float4 horizon = Load(kHorizonFloats, block);
-      const Course then = At(curves, u + per_second * horizon);
-      const Float4 f = Min((then.rise - here.rise) * per_left, All(1));
-      Float4 level =
-          (from_now + from_peak) * then.level + (1 - trust) * (now_bytes + (reach - now_bytes) * f);
-      if (ahead > 0) level = horizon <= 4 ? Max(level, now_bytes + ahead * horizon) : level;
-      const Float4 runs = Min(then.alive * per_alive, All(1));
-      Store(forecast.level, block, level * runs);
-      Store(forecast.slope, block, (from_peak * then.level + (1 - trust) * reach * f) * runs);
+      const Float4 before = Load(kBeforeFloats, block);
+      const Float4 after = Load(kAfterFloats, block);
+      // Its highest point around each horizon. One look in the middle is enough where little of its
+      // life passes from one horizon to the next, or where it is over by then; else those that
+      // start together, which reach their peaks together, would do so at a moment that nobody looks
+      // at.
+      const Int4 coarse =
+          (per_second * (before + after) > kCoarse) & (u + per_second * (horizon - before / 2) < 1);
+      const bool any = (coarse[0] | coarse[1] | coarse[2] | coarse[3]) != 0;
+      Float4 levels{};
+      Float4 slopes{};
+      for (int look = any ? 0 : kLooksAround / 2;
+           look <= (any ? kLooksAround - 1 : kLooksAround / 2); ++look) {
+        // From half way to the one before to half way to the one after.
+        const float off = static_cast<float>(look) / (kLooksAround - 1) - 0.5F;
+        const Float4 when = coarse ? horizon + off * (off < 0 ? before : after) : horizon;
+        const Float4 at = u + per_second * when;
+        const Course then = At(curves, at);
+        const Float4 f = Min((then.rise - here.rise) * per_left, All(1));
+        Float4 level = (from_now + from_peak) * then.level +
+                       (1 - trust) * (now_bytes + (reach - now_bytes) * f);
+        if (ahead > 0) level = when <= 4 ? Max(level, now_bytes + ahead * when) : level;
+        // That it may have ended takes nothing off its peak: one that is quicker peaks sooner.
+        const Float4 runs = (coarse & (at < 1)) ? All(1) : Min(then.alive * per_alive, All(1));
+        levels = Max(levels, level * runs);
+        slopes = Max(slopes, (from_peak * then.level + (1 - trust) * reach * f) * runs);
+      }
+      Store(forecast.level, block, levels);
+      Store(forecast.slope, block, slopes);
     }
     return;
   }

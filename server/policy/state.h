@@ -96,15 +96,16 @@ struct DomainState {
   Time brake_acted{};      // the last freeze or eviction: its effect must be seen before the next
   Time admitted_at{};      // the last admission at the gate
   Time admissions_hold{};  // none before this moment: what an eviction frees is not back yet
+  Time freed_at{};         // the last end of an evicted process: earlier samples do not show it
   static constexpr auto Fields() {
-    return std::tuple(&DomainState::id, &DomainState::parent, &DomainState::name,
-                      &DomainState::limit, &DomainState::swap_possible, &DomainState::sampled,
-                      &DomainState::sampled_at, &DomainState::available, &DomainState::oom_kills,
-                      &DomainState::psi_full_avg10, &DomainState::swap_in_pages,
-                      &DomainState::fill_rate, &DomainState::foreign_rate, &DomainState::own_growth,
-                      &DomainState::oom_unclaimed, &DomainState::oom_at, &DomainState::braking,
-                      &DomainState::brake_since, &DomainState::brake_acted,
-                      &DomainState::admitted_at, &DomainState::admissions_hold);
+    return std::tuple(
+        &DomainState::id, &DomainState::parent, &DomainState::name, &DomainState::limit,
+        &DomainState::swap_possible, &DomainState::sampled, &DomainState::sampled_at,
+        &DomainState::available, &DomainState::oom_kills, &DomainState::psi_full_avg10,
+        &DomainState::swap_in_pages, &DomainState::fill_rate, &DomainState::foreign_rate,
+        &DomainState::own_growth, &DomainState::oom_unclaimed, &DomainState::oom_at,
+        &DomainState::braking, &DomainState::brake_since, &DomainState::brake_acted,
+        &DomainState::admitted_at, &DomainState::admissions_hold, &DomainState::freed_at);
   }
   friend bool operator==(const DomainState&, const DomainState&) = default;
 };

@@ -247,6 +247,7 @@ void Headroom::OnBuildStarted(Engine& engine, int build) {
   lane.name = "run-" + std::to_string(build);
   lane.domain = kHost;
   lane.cores = std::max(1, static_cast<int>(engine.config().cores));
+  lane.jobs_cap = options_.jobs;
   lane.gated = options_.gated;
   lane_open_[static_cast<size_t>(build)] = true;
   Feed(engine, lane);

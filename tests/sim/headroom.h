@@ -27,6 +27,7 @@ struct HeadroomOptions {
   bool prediction = true;
   // The policy may ask for a look every 10 ms; a look in the simulator is as dear as in the daemon.
   double fastest_look_s = 0.05;
+  std::optional<int> jobs;  // `headroom run --jobs`: the most at once, also above the cores
   std::ostream* timeline = nullptr;  // a line a second, for people
   bool actions = false;              // and one for each action but Mint, Collect, SetSampling
 };

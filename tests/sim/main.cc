@@ -86,6 +86,8 @@ int Main(int argc, char** argv) {
   app.add_option("--fastest-look", scenario.fastest_look_s,
                  "seconds between samples, at least; the policy may ask for more")
       ->check(CLI::Range(0.001, 1.0));
+  app.add_option("--jobs", scenario.jobs, "as headroom run --jobs: may be more than the cores")
+      ->check(CLI::Range(1, 4096));
   app.add_flag("--timeline", timeline, "a line a second of virtual time to stderr");
   app.add_flag("--actions", scenario.actions, "in the timeline, each action with its inputs");
   app.add_flag("--json", as_json);
@@ -117,6 +119,7 @@ int Main(int argc, char** argv) {
     drawn.prediction = scenario.prediction;
     drawn.spoiled_peak = scenario.spoiled_peak;
     drawn.fastest_look_s = scenario.fastest_look_s;
+    drawn.jobs = scenario.jobs;
     drawn.timeline = scenario.timeline;
     drawn.actions = scenario.actions;
     scenario = std::move(drawn);

@@ -48,6 +48,7 @@ Outcome UnderHeadroom(const Scenario& scenario, policy::Profile profile) {
     options.hint = scenario.hint;
     options.prediction = scenario.prediction;
     options.fastest_look_s = scenario.fastest_look_s;
+    options.jobs = scenario.jobs;
     options.timeline = build == 1 ? scenario.timeline : nullptr;
     options.actions = scenario.actions;
     options.profile = std::move(profile);

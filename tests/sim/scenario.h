@@ -52,6 +52,7 @@ struct Scenario {
   std::optional<double> spoiled_peak;  // every predicted peak, in bytes
   bool prediction = true;
   double fastest_look_s = 0.05;
+  std::optional<int> jobs;  // `headroom run --jobs`
   std::ostream* timeline = nullptr;
   bool actions = false;  // in the timeline
 };
