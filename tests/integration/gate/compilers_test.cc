@@ -165,6 +165,30 @@ TEST_CASE("g++: from stdin, into a pipe, -pipe, -E, to stdout") {
             {"stdin.o", "pipe.o", "dashpipe.o", "e.txt", "all.txt", "s.txt", "s2.txt"});
 }
 
+TEST_CASE("g++ that reads a pipe: killed, it is dead") {
+  if (!Has("g++")) return;
+  TempDir dir;
+  Lane lane;
+  WriteFile(dir / "a.cc", Source("a"));
+  FakeGate gate(lane.path());
+  gate.SetVerdict([](const GateEvent&) { return RetryVerdict(true); });
+  const std::string command = GENERATE(std::string("cat a.cc | g++ -O1 -x c++ -c - -o a.o"),
+                                       std::string("g++ -O1 -S -o - a.cc | cat > a.s"));
+  ProgramOptions options =
+      lane.Options({"/bin/bash", "-c", command + "; [ ${PIPESTATUS[0]}${PIPESTATUS[1]} != 00 ]"});
+  options.env["HEADROOM_TOOLS"] = std::nullopt;
+  options.cwd = dir.path();
+  Program program(options);
+  const auto started = gate.WaitFor(MessageType::kStarted);
+  REQUIRE(started);
+  gate.Evict(started->peer);
+  KillWorker(*started, SIGKILL);
+  const ProgramResult result = program.Wait();
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  for (const GateEvent& event : gate.Events()) CHECK(event.attempt <= 1);
+}
+
 TEST_CASE("g++: errors and warnings") {
   if (!Has("g++")) return;
   CheckSame(
@@ -183,6 +207,62 @@ TEST_CASE("gcc -flto, alone and with a jobserver") {
        "prog && ./prog > run.txt"},
       {{"a.cc", Source("a")}, {"main.cc", "#include <cstdio>\nint main() { puts(\"x\"); }\n"}},
       {"run.txt"});
+}
+
+TEST_CASE("gcc -flto=jobserver below make: its make's tokens aren't lost, the link is right") {
+  if (!Has("g++") || !Has("make")) return;
+  CheckSame({"make", "-j3", "run.txt"},
+            {{"a.cc", Source("a")},
+             {"main.cc", "#include <cstdio>\nint main() { puts(\"x\"); }\n"},
+             {"Makefile",
+              "run.txt: prog\n\t./prog > run.txt\n"
+              "prog: a.o main.o\n\t+g++ -O1 -flto=jobserver a.o main.o -o prog\n"
+              "%.o: %.cc\n\tg++ -O1 -flto -c $<\n"}},
+            {"run.txt"});
+}
+
+// rustc may hold tokens of cargo's when it dies: gated, but never run again.
+TEST_CASE("rustc: gated, never evicted, never run again") {
+  if (!Has("rustc") || !Has("cargo")) return;
+  const std::map<std::string, std::string> inputs = {
+      {"Cargo.toml", "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n"},
+      {"src/main.rs", "mod other;\nfn main() { println!(\"{}\", other::f(3)); }\n"},
+      {"src/other.rs",
+       "use std::collections::BTreeMap;\npub fn f(n: u32) -> usize {\n"
+       "  (0..n).map(|i| (i, i)).collect::<BTreeMap<_, _>>().len()\n}\n"}};
+  SECTION("evictions are ignored, cargo's build is right") {
+    CheckSame({"/bin/sh", "-c", "cargo build --offline -q && target/debug/small > run.txt"}, inputs,
+              {"run.txt"}, /*expect_trouble=*/false);
+  }
+  SECTION("killed, it is dead") {
+    TempDir dir;
+    Lane lane;
+    for (const auto& [name, text] : inputs) WriteFile(dir / name, text);
+    FakeGate gate(lane.path());
+    gate.SetVerdict([](const GateEvent&) { return RetryVerdict(true); });
+    ProgramOptions options = lane.Options({"cargo", "build", "--offline", "-q"});
+    options.env["HEADROOM_TOOLS"] = std::nullopt;
+    options.cwd = dir.path();
+    Program program(options);
+    // The one that compiles; those before it are asked what they are.
+    const auto request = gate.WaitFor([](const GateEvent& event) {
+      return event.type == MessageType::kRequest &&
+             std::string(event.request.args, event.request.args_bytes).find("main.rs") !=
+                 std::string::npos;
+    });
+    REQUIRE(request);
+    CHECK(request->request.replay == static_cast<std::uint32_t>(gate::Replay::kHoldsTokens));
+    const auto started = gate.WaitFor([&](const GateEvent& event) {
+      return event.peer == request->peer && event.type == MessageType::kStarted;
+    });
+    REQUIRE(started);
+    gate.Evict(started->peer);
+    KillWorker(*started, SIGKILL);
+    const ProgramResult result = program.Wait();
+    INFO(result.err);
+    CHECK(result.exit_code != 0);
+    for (const GateEvent& event : gate.Events()) CHECK(event.attempt <= 1);
+  }
 }
 
 TEST_CASE("clang: compile and link") {

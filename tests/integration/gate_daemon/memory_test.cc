@@ -64,6 +64,37 @@ TEST_CASE("A build far too wide for its memory passes, five times of five") {
   }
 }
 
+TEST_CASE("Many compilers of which three fit: plain ninja loses some, Headroom none: K1") {
+  if (Skip()) return;
+  StandinBuild many;
+  for (int i = 0; i < 24; ++i) {
+    StandinEdge edge;
+    edge.name = "kernel" + std::to_string(i);
+    edge.tool = "cicc";
+    edge.curve = "0:1M,0.4:60M";
+    edge.options = {"--cpu", "0.2"};
+    many.edges.push_back(edge);
+  }
+  const GateBuild build(many);
+  {
+    const MemoryCgroup cgroup(200 * kMiB);
+    const ProgramResult plain =
+        Run(build.Plain({*OldNinja(), "-j", "16", "-k", "0"}, &cgroup), seconds(120));
+    CHECK(plain.exit_code != 0);
+    CHECK(cgroup.OomKills() > 0);
+  }
+  build.Clean();
+  const MemoryCgroup cgroup(200 * kMiB);
+  const ProgramResult result =
+      Run(build.Run({"--jobs", "16"}, {*OldNinja(), "-j", "16"}, &cgroup), seconds(120));
+  INFO(result.err << build.DaemonLog());
+  CHECK(result.exit_code == 0);
+  CHECK(cgroup.OomKills() == 0);
+  CHECK(build.Outputs().size() == 24);
+  CHECK(MaxParallel(build.Log()) >= 3);
+  std::printf("%.1f s, %.2f on average\n", result.wall_seconds, MeanParallel(build.Log()));
+}
+
 // `count` compilers that are at their full size at once: nothing sees them come.
 StandinBuild Sudden(int count, std::uint64_t bytes, const std::string& length) {
   StandinBuild build;
