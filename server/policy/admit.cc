@@ -13,6 +13,11 @@ namespace {
 // looks again.
 constexpr double kForeignSeconds = 3;
 
+// Jobs that are over sooner, in wall seconds, are never taken to end on time: a machine that is
+// busy with something else for a moment shifts them by as much as they last, and their peaks then
+// fall together.
+constexpr double kShortLifeSeconds = 10;
+
 double AsDouble(Bytes b) {
   return static_cast<double>(b.count);
 }
@@ -141,7 +146,9 @@ OverTime& Plan::Common(size_t domain, int slot) {
 }
 
 double Plan::Learned(int slot) const {
-  return predictor_.models()[static_cast<size_t>(slot)].curves->shape_weight;
+  const Model& model = predictor_.models()[static_cast<size_t>(slot)];
+  const double weight = model.curves->shape_weight;
+  return model.cpu_s / model.rate < kShortLifeSeconds ? std::min(weight, kKnownCourse - 1) : weight;
 }
 
 void Plan::Account(size_t domain, const Unit& unit, double sign) {

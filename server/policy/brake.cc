@@ -26,14 +26,18 @@ constexpr double kNoise = 0.02;
 // looks and for a signal to reach a busy process.
 constexpr size_t kSoon = 1;
 
-// The worst shortfall of the expected sum, without safety, against the domain less `reserve`.
-double Excess(const Plan::Domain& d, double reserve) {
-  double worst = -1e18;
-  for (size_t h = 0; h < kHorizons; ++h) {
-    const double foreign = d.foreign_rate * std::min(3.0, kHorizonSeconds[h]);
-    worst = std::max(worst, d.growth[h] + foreign - (d.available - reserve));
-  }
-  return worst;
+// What the expected sum, without safety, lacks at a horizon against the domain less `reserve`.
+double Shortfall(const Plan::Domain& d, double reserve, size_t horizon) {
+  const double foreign = d.foreign_rate * std::min(3.0, kHorizonSeconds[horizon]);
+  return d.growth[horizon] + foreign - (d.available - reserve);
+}
+
+// The first horizon at which it lacks more than `noise`; kHorizons: none. What comes after it need
+// not be looked at: by then the kernel has killed.
+size_t ShortAt(const Plan::Domain& d, double reserve, double noise) {
+  size_t h = 0;
+  while (h < kHorizons && Shortfall(d, reserve, h) <= noise) ++h;
+  return h;
 }
 
 Reason Why(ReasonCode code, const Plan::Domain& d, const Unit& unit) {
@@ -136,13 +140,9 @@ double AtMost(const Plan& plan, const Unit& unit) {
   return f.peak * std::exp(deviations * std::sqrt(var));
 }
 
-// What it is expected to take still.
-double Growth(const Unit& unit) {
-  double most = 0;
-  for (float level : unit.forecast.level) {
-    most = std::max(most, static_cast<double>(level) - static_cast<double>(unit.now.count));
-  }
-  return most;
+// What it is expected to take until then; below zero: it will have given back.
+double Growth(const Unit& unit, size_t horizon) {
+  return static_cast<double>(unit.forecast.level[horizon]) - static_cast<double>(unit.now.count);
 }
 
 }  // namespace
@@ -256,24 +256,40 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
 
     // Freeze, youngest first.
     bool urgent = domain.braking && now - domain.brake_acted >= kSettle;
-    const auto short_of_it = [&] {
-      return urgent || oldest_squeezed() || Excess(d, d.reserve * 0.5) > noise;
+    const auto short_at = [&] { return ShortAt(d, d.reserve * 0.5, noise); };
+    const auto short_of_it = [&] { return urgent || oldest_squeezed() || short_at() < kHorizons; };
+    // Whoever will have ended by the time that counts gives back more by going on.
+    const auto helps = [&](const Unit& unit) {
+      const double least = noise / 8;
+      if (urgent && Growth(unit, 0) > 0) return true;
+      if (oldest_squeezed() && Growth(unit, kSoon) > least) return true;
+      const size_t horizon = short_at();
+      return horizon < kHorizons && Growth(unit, horizon) > least;
     };
     if (short_of_it()) {
       list();
       std::vector<size_t>& heap = moving[at];
       std::make_heap(heap.begin(), heap.end(), less_young);
-      while (!heap.empty() && d.units > 1 && short_of_it()) {
-        const size_t i = take(heap, less_young);
+      const auto freeze = [&](size_t i) {
         const Unit& unit = units[i];
-        if (unit.frozen) continue;  // for another domain's sake
-        if (!urgent && Growth(unit) < noise / 8) continue;
         Signal(state, job_procs, unit, true, Why(ReasonCode::kBrake, d, unit), now, actions);
         plan.Freeze(i);
         standing[static_cast<size_t>(unit.domain)].push_back(i);
         domain.brake_acted = now;
         urgent = false;
+      };
+      size_t youngest = none;  // of those that are expected to give back
+      while (!heap.empty() && d.units > 1 && short_of_it()) {
+        const size_t i = take(heap, less_young);
+        if (units[i].frozen) continue;  // for another domain's sake
+        if (helps(units[i])) {
+          freeze(i);
+        } else if (youngest == none) {
+          youngest = i;
+        }
       }
+      // What is expected has been outrun already.
+      if (urgent && youngest != none && d.units > 1) freeze(youngest);
     }
 
     // Thaw, oldest first.
@@ -288,7 +304,8 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
       plan.Thaw(i);
       for (int up = unit.domain; up >= 0; up = plan.domains()[static_cast<size_t>(up)].parent) {
         const Plan::Domain& over = plan.domains()[static_cast<size_t>(up)];
-        room = room && Excess(over, over.reserve) <= 0 && !state.domains.at(over.id).braking;
+        room = room && ShortAt(over, over.reserve, 0) == kHorizons &&
+               !state.domains.at(over.id).braking;
       }
       const bool last = d.units <= 1;
       room = room && !oldest_squeezed();

@@ -105,8 +105,14 @@ constexpr double kSharedNoise = 0.35;
 // Of processes that are planned with as parts of their jobs no more are asked: for the reason above
 // a thousand tell what five hundred do.
 constexpr size_t kEnoughWitnesses = 512;
-// Nothing is concluded from less: start-up looks the same for all.
+// Nothing is concluded from less: start-up looks the same for all. Of those that are short, from
+// the start-up's share of their life.
 constexpr float kLeastAgeSeconds = 0.4F;
+constexpr float kLeastAgeShare = 0.15F;
+
+// The speed of one that used this much CPU, or this part of its class's, tells that of its class.
+constexpr double kRateSeconds = 1;
+constexpr double kRateShare = 0.25;
 
 // A process that was watched for this long tells how much of a core each gets. The least share that
 // is counted with: what stands still (it waits for a disk, or for its children) tells nothing.
@@ -492,7 +498,7 @@ namespace {
 constexpr std::array<double, kMarks> kMarkAges = [] {
   constexpr double kQuarters[] = {1, 1.189207115002721, 1.4142135623730951, 1.681792830507429};
   std::array<double, kMarks> ages{};
-  double power = 0.25;
+  double power = 1.0 / 32;
   for (size_t i = 0; i < kMarks; ++i) {
     ages[i] = power * kQuarters[i % 4];
     if (i % 4 == 3) power *= 2;
@@ -549,7 +555,8 @@ void Learn(Profile& profile, uint32_t klass, const Usage& use) {
   // The curve at sixteenths of its life, from the marks.
   Shape level{};
   Shape rise{};
-  const bool shaped = use.marks.size() >= 4;
+  // Of less than 0.15 CPU seconds a look each 50 ms has no curve.
+  const bool shaped = use.marks.size() >= 10;
   if (shaped) {
     double largest = 0;
     size_t mark = 0;
@@ -750,9 +757,11 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
 Predictor::Sighting Predictor::See(const Usage& use, const Model& model) const {
   Sighting seen;
   const float age = static_cast<float>(Seconds(use.cpu));
-  if (use.sampled_at == Time{} || age < kLeastAgeSeconds || use.peak.count <= 0) return seen;
+  const float u = age * model.per_cpu_s;
+  const bool started = age >= kLeastAgeSeconds || u >= kLeastAgeShare;
+  if (use.sampled_at == Time{} || !started || use.peak.count <= 0) return seen;
   seen.valid = true;
-  const float rise = At(*model.curves, age * model.per_cpu_s).rise;
+  const float rise = At(*model.curves, u).rise;
   const float largest = static_cast<float>(use.peak.count);
   const float growth = static_cast<float>(use.growth);
   const float noise = kEarlyNoise * (1 - rise) + kLateNoise / std::max(0.02F, rise);
@@ -791,7 +800,7 @@ void Predictor::Observe(const Usage& use, uint32_t klass, const Sighting& seen) 
       sums.overdue += 1;
       sums.ln_overdue += ln_overdue;
     }
-    if (age > 1) {
+    if (age > kRateSeconds || age > kRateShare * models_[static_cast<size_t>(leaf)].cpu_s) {
       sums.rate += use.cpu_rate;
       sums.rates += 1;
     }
@@ -875,7 +884,7 @@ void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool froz
   }
   const float per_left = 1 / std::max(0.02F, 1 - here.rise);
   // Its own speed, once it does what takes the memory; front ends run on one core.
-  const bool own_speed = tells && use.sampled_at != Time{} && age > 0.2F;
+  const bool own_speed = tells && use.sampled_at != Time{} && (age > 0.2F || u > 0.1F);
   const float speed = static_cast<float>(own_speed ? std::max(0.05, use.cpu_rate) : model.rate);
   const float ahead = use.growth > 0 ? 0.5F * static_cast<float>(use.growth) * speed : 0;
   const float per_second = speed * per_cpu_s;
@@ -947,7 +956,7 @@ void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool froz
 void Blur(Forecast& forecast, double learned) {
   // Neighbours on either side: horizons are a factor of 1.3 to 2 apart. A course is known once a
   // handful of this kind have run to their end.
-  const size_t reach = learned < 2 ? 2 : learned < 8 ? 1 : 0;
+  const size_t reach = learned < 2 ? 2 : learned < kKnownCourse ? 1 : 0;
   if (reach == 0) return;
   const Forecast sharp = forecast;
   for (size_t h = 0; h < kHorizons; ++h) {

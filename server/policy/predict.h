@@ -49,9 +49,9 @@ using OverTime = std::array<double, kHorizons>;  // one value for each horizon
 // The same of one unit: seven digits are more than is known, and thousands of units pass by.
 using UnitOverTime = std::array<float, kHorizons>;
 
-// CPU ages at which Usage::marks are taken: 1/4 s and each further factor of 2^(1/4), 48 of them up
-// to 860 s. A curve of more points would not change what is learned.
-inline constexpr size_t kMarks = 48;
+// CPU ages at which Usage::marks are taken: 1/32 s and each further factor of 2^(1/4), 60 of them
+// up to 860 s. A curve of more points would not change what is learned.
+inline constexpr size_t kMarks = 60;
 
 // Classes are bounded: a build of 20,000 C++ files must not fill the daemon with them. Half are for
 // single sources.
@@ -83,7 +83,8 @@ struct Forecast {
 
 // The forecast with its times taken as uncertain: at each horizon the most that is expected around
 // it. What cannot be taken back must not count on one peak being over before the next begins,
-// unless `learned` says that this kind's course is known.
+// unless `learned` says that this kind's course is known: that so many have run to their end.
+inline constexpr double kKnownCourse = 8;
 void Blur(Forecast& forecast, double learned);
 
 // A class as it stands now.
