@@ -282,6 +282,7 @@ void ShareTokens(State& state, Plan& plan, const std::map<LaneId, Mixture>& mixt
       code = ReasonCode::kBrake;
     }
     if (target > lane.target && code == ReasonCode::kMemoryTight) code = ReasonCode::kMemoryFits;
+    if (target < lane.target && code == ReasonCode::kMemoryFits) code = ReasonCode::kCoresFull;
     const auto found = news.find(lane.id);
     if (found != news.end()) code = found->second.code;
     lane.target = target;
