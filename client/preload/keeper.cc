@@ -984,22 +984,21 @@ void Gate::CloseOthers() {
     table_full_ = false;
     return CloseOthers();
   }
-  alignas(8) char entries[2048];
-  for (;;) {
-    const sys::Word size = sys::GetDents(folder, entries, sizeof(entries));
-    if (size <= 0) break;
-    for (sys::Word at = 0; at < size;) {
-      uint16_t length = 0;
-      __builtin_memcpy(&length, entries + at + 16, sizeof(length));
-      const View name(entries + at + 19);
-      at += length;
-      if (name[0] < '0' || name[0] > '9') continue;
-      const int fd = static_cast<int>(ParseNumber(name));
-      if (fd != 2 && fd != folder && fd != socket_ && fd != signals_ && !slots_.Owns(fd)) {
-        sys::Close(fd);
-      }
-    }
-  }
+  struct Closing {
+    const Gate* gate;
+    int folder;
+  } closing = {this, folder};
+  ForEachNumber(
+      folder,
+      [](void* context, int fd) {
+        const Closing* own = static_cast<const Closing*>(context);
+        const Gate* gate = own->gate;
+        if (fd != 2 && fd != own->folder && fd != gate->socket_ && fd != gate->signals_ &&
+            !gate->slots_.Owns(fd)) {
+          sys::Close(fd);
+        }
+      },
+      &closing);
   sys::Close(folder);
   // The low numbers stay taken, or a later socket could become someone's stderr.
   for (;;) {

@@ -152,6 +152,22 @@ bool HasAncestor(View name) {
   return false;
 }
 
+bool ForEachNumber(int folder, void (*see)(void* context, int number), void* context) {
+  alignas(8) char entries[4096];
+  for (;;) {
+    const sys::Word size = sys::GetDents(folder, entries, sizeof(entries));
+    if (size <= 0) return size == 0;
+    for (sys::Word at = 0; at < size;) {
+      // struct linux_dirent64: inode 8, offset 8, length 2, type 1, name.
+      uint16_t length = 0;
+      __builtin_memcpy(&length, entries + at + 16, sizeof(length));
+      const View name(entries + at + 19);
+      at += length;
+      if (name[0] >= '0' && name[0] <= '9') see(context, static_cast<int>(ParseNumber(name)));
+    }
+  }
+}
+
 size_t ForEachDescendant(View barrier, void (*see)(void* context, int pid), void* context) {
   // All pairs of process and parent first, then the tree: it may change meanwhile, so callers
   // repeat until they see nothing new.
@@ -160,33 +176,33 @@ size_t ForEachDescendant(View barrier, void (*see)(void* context, int pid), void
     int parent;
     bool ours;
   };
+  struct Pairs {
+    Pair* pairs;
+    size_t count;
+  };
   constexpr size_t kMost = 65536;  // Touched only as far as used.
   constexpr size_t kBytes = kMost * sizeof(Pair);
   Pair* pairs =
       static_cast<Pair*>(sys::Map(kBytes, sys::kProtRead | sys::kProtWrite,
                                   sys::kMapPrivate | sys::kMapAnonymous | sys::kMapNoReserve));
   if (pairs == nullptr) return 0;
-  size_t count = 0;
+  Pairs found = {pairs, 0};
   const int folder = sys::Open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder >= 0) {
-    alignas(8) char entries[4096];
-    for (;;) {
-      const sys::Word size = sys::GetDents(folder, entries, sizeof(entries));
-      if (size <= 0) break;
-      for (sys::Word at = 0; at < size;) {
-        // struct linux_dirent64: inode 8, offset 8, length 2, type 1, name.
-        uint16_t length = 0;
-        __builtin_memcpy(&length, entries + at + 16, sizeof(length));
-        const View name(entries + at + 19);
-        at += length;
-        if (name.empty() || name[0] < '1' || name[0] > '9' || count == kMost) continue;
-        const int pid = static_cast<int>(ParseNumber(name));
-        const Stat stat = ReadStat(pid);
-        if (stat.known && stat.state != 'Z') pairs[count++] = {pid, stat.parent, false};
-      }
-    }
+    ForEachNumber(
+        folder,
+        [](void* list, int pid) {
+          Pairs* all = static_cast<Pairs*>(list);
+          if (all->count == kMost) return;
+          const Stat stat = ReadStat(pid);
+          if (stat.known && stat.state != 'Z') {
+            all->pairs[all->count++] = {pid, stat.parent, false};
+          }
+        },
+        &found);
     sys::Close(folder);
   }
+  const size_t count = found.count;
   const int self = sys::GetPid();
   size_t seen = 0;
   for (bool again = true; again;) {

@@ -37,6 +37,10 @@ uint64_t AnonymousBytes(int pid);
 // Is one of the ancestors named so? Looks at no more than 64 of them.
 bool HasAncestor(View name);
 
+// Calls see(context, number) for each entry of a folder whose name is a number: processes of /proc,
+// descriptors of /proc/self/fd. `folder` is an open one; it stays open. False: it can't be read.
+bool ForEachNumber(int folder, void (*see)(void* context, int number), void* context);
+
 // Calls see(context, pid) for every descendant of this process that can be seen. Below a process
 // that is named `barrier` (it has a keeper of its own) it doesn't look, nor at that process itself;
 // empty: no barrier. Returns the number seen.
