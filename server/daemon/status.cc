@@ -80,15 +80,23 @@ void AddPool(const LaneState& lane, v1::Pool* sum) {
   sum->set_debt(sum->debt() + Count(lane.debt));
 }
 
-// Jobs that have tool processes, and whether all of them are stopped.
-std::map<policy::ProcId, bool> FrozenJobs(const policy::State& state) {
-  std::map<policy::ProcId, bool> frozen;
+// What a job's tool processes are together.
+struct Tools {
+  bool all_frozen = true;
+  Bytes anon;
+};
+
+// Of the jobs that have any. (JobState's own sums are kept in lanes without a gate alone, where the
+// policy plans with jobs as a whole.)
+std::map<policy::ProcId, Tools> ToolsOfJobs(const policy::State& state) {
+  std::map<policy::ProcId, Tools> jobs;
   for (const policy::ProcState& proc : state.procs) {
     if (!proc.job) continue;
-    const auto [job, first] = frozen.try_emplace(proc.job, proc.frozen);
-    if (!first && !proc.frozen) job->second = false;
+    Tools& tools = jobs[proc.job];
+    tools.all_frozen = tools.all_frozen && proc.frozen;
+    tools.anon += proc.use.anon;
   }
-  return frozen;
+  return jobs;
 }
 
 int CoresOf(const LaneState& lane) {
@@ -220,19 +228,19 @@ v1::Status BuildStatus(const policy::State& state, const StatusFacts& facts, pol
     const auto lane = state.lanes.find(id);
     return viewer == 0 || (lane != state.lanes.end() && lane->second.uid == viewer);
   };
-  const auto frozen = FrozenJobs(state);
+  const auto tools_of = ToolsOfJobs(state);
   for (const JobState& job : state.jobs) {
     v1::Job* to = add(job.lane);
     if (to == nullptr) continue;
     to->set_pid(job.job.pid);
     to->set_driver(job.driver);
     if (may_see(job.lane)) to->set_source(job.source);
-    to->set_bytes(NotNegative(job.use.anon.count));
+    const auto tools = tools_of.find(job.job);
+    if (tools != tools_of.end()) to->set_bytes(NotNegative(tools->second.anon.count));
     if (const auto peak = facts.predicted.find(job.job); peak != facts.predicted.end())
       to->set_predicted_peak(NotNegative(peak->second.count));
     to->set_age_ns(NotNegative((now - job.use.since).count()));
-    const auto stopped = frozen.find(job.job);
-    to->set_state(stopped != frozen.end() && stopped->second ? "frozen" : "running");
+    to->set_state(tools != tools_of.end() && tools->second.all_frozen ? "frozen" : "running");
   }
   for (const auto& [id, gate] : state.gates) {
     if (gate.phase != policy::GatePhase::kWaiting) continue;

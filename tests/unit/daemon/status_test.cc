@@ -66,7 +66,6 @@ struct World {
     job.lane = LaneId{lane};
     job.driver = "nvcc";
     job.source = source;
-    job.use.anon = MiB(300);
     job.use.since = policy::Time(std::chrono::seconds(90));
     state.jobs.push_back(job);
   }
@@ -75,6 +74,7 @@ struct World {
     proc.proc = {pid, 1};
     proc.job = {job, 1};
     proc.frozen = frozen;
+    proc.use.anon = MiB(150);
     state.procs.push_back(proc);
   }
   v1::Status Build(uid_t viewer = 0) const { return BuildStatus(state, facts, now, viewer); }
@@ -159,6 +159,7 @@ TEST_CASE("lanes, jobs and pools") {
   REQUIRE(own.jobs_size() == 3);
   CHECK(own.jobs(0).source() == "a.cu");
   CHECK(own.jobs(0).state() == "running");
+  // The sum over its tool processes, as the job's own is kept in lanes without a gate alone.
   CHECK(own.jobs(0).bytes() == uint64_t{300} << 20);
   CHECK(own.jobs(0).predicted_peak() == uint64_t{900} << 20);
   CHECK(own.jobs(0).age_ns() == 10'000'000'000);
