@@ -20,17 +20,32 @@ using policy::Time;
 
 // A fork becomes its program within milliseconds; a shell may set things up first.
 constexpr policy::Duration kYoung = std::chrono::seconds(1);
-// A member may exec late, or get another parent.
+// A member may exec late, or get another parent: the longer it has been what it is, the less
+// likely. A look takes some 10 us, so each second at all of 300 would be 0.3 % of a core.
 constexpr policy::Duration kMemberEvery = std::chrono::seconds(1);
+constexpr policy::Duration kMemberAtMost = std::chrono::seconds(4);
+constexpr int kMemberShare = 8;
 // All others: a shell in no lane that execs a compiler is rare.
 constexpr policy::Duration kOtherEvery = std::chrono::seconds(10);
 // Longer command lines are cut: what a tool is stands at the front, its source in the first 64 KiB.
 constexpr size_t kCmdlineBytes = size_t{64} << 10;
 constexpr int32_t kKernelThreads = 2;
+// Where nothing seems to have come or gone: in another pid namespace of this host something may
+// have at the same moment (sys::TaskCount).
+constexpr policy::Duration kListAtLeastEvery = std::chrono::seconds(1);
+
+policy::Duration LookEvery(const KnownProcess& process, bool member, Time now) {
+  const policy::Duration age = now - process.changed_at;
+  if (age < kYoung) return policy::Duration{0};
+  if (!member) return kOtherEvery;
+  // How many threads it has tells how many tokens it holds.
+  if (UsesTokensForThreads(process.what.command.name)) return kMemberEvery;
+  return std::clamp<policy::Duration>(age / kMemberShare, kMemberEvery, kMemberAtMost);
+}
 
 }  // namespace
 
-Catalog::Catalog(const sys::Roots& roots) : roots_(roots) {}
+Catalog::Catalog(const sys::Roots& roots) : roots_(roots), lister_(roots) {}
 
 KnownProcess* Catalog::Find(const ProcId& id) {
   const auto at = processes_.find(id.pid);
@@ -54,7 +69,13 @@ KnownProcess* Catalog::Learn(const ProcId& id, Time now) {
   if (KnownProcess* known = Find(id)) return known;
   std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, id.pid);
   if (!info || info->id.start_ticks != id.start || processes_.contains(id.pid)) return nullptr;
-  return &processes_.emplace(id.pid, Meet(id.pid, *std::move(info), now)).first->second;
+  listed_at_ = Time{};  // what was listed last may not have it
+  KnownProcess& process =
+      processes_.emplace(id.pid, Meet(id.pid, *std::move(info), now)).first->second;
+  const auto at = std::lower_bound(due_.begin(), due_.end(), id.pid,
+                                   [](const Due& due, pid_t want) { return due.pid < want; });
+  due_.insert(at, Due{id.pid, now});
+  return &process;
 }
 
 void Catalog::LookInto(KnownProcess& process) {
@@ -88,65 +109,117 @@ void Catalog::LookInto(KnownProcess& process) {
   }
 }
 
-std::vector<KnownProcess> Catalog::Refresh(Time now, const std::set<ProcId>& members) {
-  std::vector<KnownProcess> gone;
-  const absl::StatusOr<std::vector<pid_t>> pids = sys::ListPids(roots_);
-  if (!pids.ok()) return gone;
+Catalog::Changes Catalog::Refresh(Time now, const std::set<ProcId>& members,
+                                  const std::set<pid_t>& roots) {
+  Changes changes;
+  if (now - listed_at_ >= kListAtLeastEvery || lister_.Changed()) {
+    const absl::StatusOr<const std::vector<pid_t>*> pids = lister_.List();
+    if (!pids.ok()) return changes;
+    listed_at_ = now;
+    pids_ = **pids;
+  }
+  const bool all = std::exchange(users_changed_, false);
   const pid_t self = getpid();
-  auto known = processes_.begin();
-  const auto drop = [&](std::map<pid_t, KnownProcess>::iterator at) {
-    gone.push_back(std::move(at->second));
-    return processes_.erase(at);
+  const auto matters = [&](const KnownProcess& process) {
+    if (process.told || process.gated || process.what.command.role == Role::kTool) return true;
+    if (!process.lane_dir.empty() || members.contains(process.id)) return true;
+    const auto parent = members.lower_bound(ProcId{process.ppid, 0});
+    return (parent != members.end() && parent->pid == process.ppid) ||
+           roots.contains(process.ppid) || roots.contains(process.id.pid);
   };
-  for (const pid_t pid : *pids) {
-    while (known != processes_.end() && known->first < pid) known = drop(known);
-    bool fresh = known == processes_.end() || known->first != pid;
+  std::vector<Due> due;
+  due.reserve(due_.size() + 16);
+  auto known = due_.begin();
+  const auto drop = [&](pid_t pid) {
+    const auto at = processes_.find(pid);
+    changes.any = changes.any || matters(at->second);
+    changes.gone.push_back(std::move(at->second));
+    processes_.erase(at);
+  };
+  for (const pid_t pid : pids_) {
+    if (pid == self) continue;
+    for (; known != due_.end() && known->pid < pid; ++known) drop(known->pid);
+    bool fresh = known == due_.end() || known->pid != pid;
     if (!fresh) {
-      KnownProcess& process = known->second;
-      const policy::Duration every = now - process.changed_at < kYoung ? policy::Duration{0}
-                                     : members.contains(process.id)    ? kMemberEvery
-                                                                       : kOtherEvery;
-      if (now - process.looked_at >= every) {
+      const Time at = known->at;
+      ++known;
+      if (now < at && !all) {
+        due.push_back({pid, at});
+        continue;
+      }
+      KnownProcess& process = processes_.at(pid);
+      if (now >= at) {
         std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, pid);
         if (!info) {
-          known = drop(known);
+          drop(pid);
           continue;
         }
         if (info->id.start_ticks != process.id.start) {
-          known = drop(known);
+          drop(pid);
           fresh = true;
         } else {
-          process.looked_at = now;
-          process.ppid = info->ppid;
-          process.threads = info->threads;
-          const bool dead = info->state == 'Z' || info->state == 'X' || info->state == 'x';
-          process.dead = dead;
-          // A dead process's files are root's, and it has no words any more.
-          if (!dead) process.uid = info->uid;
-          if (!dead && info->comm != process.comm) {
-            process.comm = std::move(info->comm);
-            process.changed_at = now;
-            LookInto(process);
+          const bool mattered = matters(process);
+          if (LookAgain(process, *std::move(info), now)) {
+            ReadEnviron(process);
+            changes.any = changes.any || mattered || matters(process);
           }
         }
       }
+      if (!fresh) {
+        if (all) {
+          ReadEnviron(process);
+          changes.any = true;
+        }
+        due.push_back(
+            {pid, process.looked_at + LookEvery(process, members.contains(process.id), now)});
+        continue;
+      }
     }
-    if (fresh) {
-      std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, pid);
-      // The daemon and its helper are no part of a build, even where `run` or a test started it.
-      if (!info || pid == self || info->ppid == self) continue;
-      known = processes_.emplace_hint(known, pid, Meet(pid, *std::move(info), now));
-    }
-    KnownProcess& process = known->second;
-    if (!process.environ_read && !process.dead && uids_.contains(process.uid)) {
-      process.environ_read = true;
-      process.lane_dir =
-          sys::ReadEnvironVariable(roots_, pid, "HEADROOM_LANE").value_or(std::string());
-    }
-    ++known;
+    std::optional<sys::ProcessInfo> info = sys::ReadProcessInfo(roots_, pid);
+    // The daemon's helper is no part of a build, even where `run` or a test started it.
+    if (!info || info->ppid == self) continue;
+    KnownProcess& process = processes_.emplace(pid, Meet(pid, *std::move(info), now)).first->second;
+    ReadEnviron(process);
+    changes.any = changes.any || matters(process);
+    due.push_back({pid, now});
   }
-  while (known != processes_.end()) known = drop(known);
-  return gone;
+  for (; known != due_.end(); ++known) drop(known->pid);
+  due_ = std::move(due);
+  return changes;
+}
+
+void Catalog::ReadEnviron(KnownProcess& process) {
+  if (process.environ_read || process.dead || !uids_.contains(process.uid)) return;
+  process.environ_read = true;
+  process.lane_dir =
+      sys::ReadEnvironVariable(roots_, process.id.pid, "HEADROOM_LANE").value_or(std::string());
+}
+
+void Catalog::LookSoon(pid_t pid) {
+  const auto at = std::lower_bound(due_.begin(), due_.end(), pid,
+                                   [](const Due& due, pid_t want) { return due.pid < want; });
+  if (at != due_.end() && at->pid == pid) at->at = Time{};
+}
+
+bool Catalog::LookAgain(KnownProcess& process, sys::ProcessInfo info, Time now) {
+  const bool dead = info.state == 'Z' || info.state == 'X' || info.state == 'x';
+  bool changed =
+      process.ppid != info.ppid || process.threads != info.threads || process.dead != dead;
+  process.looked_at = now;
+  process.ppid = info.ppid;
+  process.threads = info.threads;
+  process.dead = dead;
+  // A dead process's files are root's, and it has no words any more.
+  if (dead) return changed;
+  changed = changed || process.uid != info.uid;
+  process.uid = info.uid;
+  if (info.comm != process.comm) {
+    process.comm = std::move(info.comm);
+    process.changed_at = now;
+    LookInto(process);
+    changed = true;
+  }
+  return changed;
 }
 
 std::vector<TreeProcess> Catalog::ForTree(

@@ -1,6 +1,7 @@
 // The processes of the host as the daemon knows them: found by listing /proc, looked into once,
 // kept until they are gone. What a build's processes are costs some 30 us each, once; that a known
 // one still lives costs next to nothing.
+// Where no process came or went at all, which one read tells, it isn't even listed.
 //
 // Why listing and not the kernel's process events: those cost 5 % of a core at 3,000 spawns/s,
 // however little there is to decide; a listing costs 1 us a process and is due only as often as the
@@ -69,11 +70,25 @@ class Catalog {
   // Program names that count as tools besides the known ones.
   void SetExtraTools(std::vector<std::string> names) { extra_tools_ = std::move(names); }
   // Environments are read for these users' processes only.
-  void SetUsers(std::set<uint32_t> uids) { uids_ = std::move(uids); }
+  void SetUsers(std::set<uint32_t> uids) {
+    if (uids == uids_) return;
+    uids_ = std::move(uids);
+    users_changed_ = true;
+  }
 
-  // Lists /proc. New processes are looked into; young ones, members of lanes and others are looked
-  // at again as they are due. Returns those that are gone (or became another under the same pid).
-  std::vector<KnownProcess> Refresh(policy::Time now, const std::set<policy::ProcId>& members);
+  struct Changes {
+    // Those that have ended (or became another under the same pid).
+    std::vector<KnownProcess> gone;
+    // Whether anything is another than after the last Refresh that a lane or the policy may have to
+    // do with: a tool process, a process of a lane, a child of one. All else comes and goes
+    // unheard.
+    bool any = false;
+  };
+  // Lists /proc, unless nothing can have come or gone. New processes are looked into; young ones,
+  // members of lanes and others are looked at again as they are due. `roots`: pids whose children
+  // are members.
+  Changes Refresh(policy::Time now, const std::set<policy::ProcId>& members,
+                  const std::set<pid_t>& roots = {});
 
   // By pid.
   std::map<pid_t, KnownProcess>& processes() { return processes_; }
@@ -82,15 +97,33 @@ class Catalog {
   // The same for one that no listing has shown yet. nullptr: gone, or another by now.
   KnownProcess* Learn(const policy::ProcId& id, policy::Time now);
 
+  // It seems to have ended: the next Refresh looks at it.
+  void LookSoon(pid_t pid);
+
   // For DeriveTree; `lane_of_dir` knows the lanes by their folder.
   std::vector<TreeProcess> ForTree(const std::map<std::string, policy::LaneId>& lane_of_dir) const;
 
  private:
+  // When a known process is to be looked at again. Apart from what is known of it: a walk over all
+  // must not touch them all.
+  struct Due {
+    pid_t pid = 0;
+    policy::Time at{};
+  };
+
   // What is remembered of a process that was just seen for the first time.
   KnownProcess Meet(pid_t pid, sys::ProcessInfo info, policy::Time now);
+  // Whether it is another than before in anything that matters.
+  bool LookAgain(KnownProcess& process, sys::ProcessInfo info, policy::Time now);
   void LookInto(KnownProcess& process);
+  void ReadEnviron(KnownProcess& process);
 
   sys::Roots roots_;
+  sys::ProcessLister lister_;
+  policy::Time listed_at_{};
+  std::vector<pid_t> pids_;  // as last listed
+  std::vector<Due> due_;     // one for each of processes_, by pid
+  bool users_changed_ = false;
   std::vector<std::string> extra_tools_;
   std::set<uint32_t> uids_;
   std::map<pid_t, KnownProcess> processes_;

@@ -213,7 +213,8 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
       : io_(io), handler_(handler), options_(std::move(options)), acceptor_(io), pause_(io) {}
 
   absl::Status Start() {
-    // Protobuf writes a line to stderr for every string that isn't UTF-8: a peer could fill the log.
+    // Protobuf writes a line to stderr for every string that isn't UTF-8: a peer could fill the
+    // log.
     google::protobuf::SetLogHandler(nullptr);
     auto listener = Listen(options_.path, options_.mode);
     if (!listener.ok()) return listener.status();
@@ -243,6 +244,11 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
   }
 
   size_t connections() const { return connections_.size(); }
+  size_t detached() const {
+    return static_cast<size_t>(
+        std::count_if(connections_.begin(), connections_.end(),
+                      [](const auto& entry) { return entry.second->detached(); }));
+  }
 
  private:
   class Connection : public std::enable_shared_from_this<Connection> {
@@ -261,6 +267,7 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
 
     void Begin() { Continue(); }
 
+    bool detached() const { return detached_; }
     const Peer& peer() const { return peer_; }
 
     // Ends the connection, at once. Safe to call twice.
@@ -441,7 +448,10 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
             return ErrorResponse(v1::Error::BAD_REQUEST,
                                  "this connection has no lane to detach: Attach comes first");
           auto summary = handler.OnDetach(peer_, request.detach());
-          if (summary.ok()) attached_ = false;
+          if (summary.ok()) {
+            attached_ = false;
+            detached_ = true;
+          }
           return Take(std::move(summary), response, &v1::Response::mutable_summary);
         }
         case v1::Request::kEnv:
@@ -589,6 +599,7 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
     bool waiting_to_read_ = false;
     bool waiting_to_write_ = false;
     bool attached_ = false;
+    bool detached_ = false;
     bool watching_ = false;
     bool last_ = false;  // close when what waits is sent
     bool closed_ = false;
@@ -734,6 +745,10 @@ void ControlServer::Stop() {
 
 size_t ControlServer::connections() const {
   return impl_->connections();
+}
+
+size_t ControlServer::detached() const {
+  return impl_->detached();
 }
 
 }  // namespace headroom::daemon

@@ -121,6 +121,9 @@ class ControlServer {
   void Stop();
 
   size_t connections() const;
+  // Of them, those that have detached a lane: their builds are over, and they may still fetch the
+  // trace.
+  size_t detached() const;
 
  private:
   class Impl;

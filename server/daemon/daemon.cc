@@ -32,6 +32,9 @@ using std::chrono::seconds;
 constexpr seconds kFirstLaneWithin{10};
 // The next `run` of a script often comes at once.
 constexpr milliseconds kLinger{300};
+// One that has detached closes its connection as soon as it has what it wants (`run --trace`: up to
+// the whole trace). Not for ever: it may be stopped.
+constexpr seconds kLingerForDetached{30};
 constexpr seconds kHousekeeping{1};
 // An OOM kill is counted before or after its victim is seen to be gone.
 constexpr seconds kOomWindow{3};
@@ -128,6 +131,7 @@ Daemon::Daemon(boost::asio::io_context& io, DaemonOptions options, sys::LockFile
       signals_(io, SIGTERM, SIGINT, SIGHUP),
       housekeeping_(io),
       started_(core_.Now()),
+      without_prediction_(options_.without_prediction),
       reserve_(options_.config.reserve) {}
 
 Daemon::~Daemon() = default;
@@ -337,8 +341,10 @@ void Daemon::EndIfDone() {
     if (lane.folder.kind() == LaneKind::kOwn) return;
   }
   const Time now = core_.Now();
+  const bool awaited = control_ != nullptr && control_->detached() > 0;
+  const policy::Duration linger = awaited ? policy::Duration(kLingerForDetached) : kLinger;
   const bool over =
-      had_lane_ ? now - last_lane_closed_ > kLinger : now - started_ > kFirstLaneWithin;
+      had_lane_ ? now - last_lane_closed_ > linger : now - started_ > kFirstLaneWithin;
   if (!over) {
     // Looked at again by Housekeep.
     return;

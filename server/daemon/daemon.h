@@ -42,7 +42,8 @@ struct DaemonOptions {
   std::string runtime_dir;
   std::string trace_dir;
   std::string config_path;
-  bool private_daemon = false;  // started by `headroom run`: ends with its last lane
+  bool without_prediction = false;  // a test's: tokens for all cores, whatever memory is left
+  bool private_daemon = false;      // started by `headroom run`: ends with its last lane
   Config config;
   sys::Roots roots;
 };
@@ -188,6 +189,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   Observer observer_;
   GateServer gate_;
   std::map<policy::ProcId, Held> held_;
+  policy::Time told_to_end_at_{};
   std::set<policy::ProcId> out_of_reach_;  // counted; those that live
   std::unique_ptr<sys::ProcConnector> execs_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> execs_descriptor_;

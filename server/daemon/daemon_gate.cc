@@ -51,6 +51,9 @@ double Age(const ProcId& proc) {
          static_cast<double>(proc.start) / static_cast<double>(sys::TicksPerSecond());
 }
 
+// Whether what is frozen was told to end: its status takes 10 us each to read.
+constexpr milliseconds kToldToEndEvery{250};
+
 // A signal that ends it waits for it to go on (proc_pid_status(5), SigPnd and ShdPnd).
 bool IsToldToEnd(const sys::Roots& roots, pid_t pid) {
   const absl::StatusOr<std::string> status =
@@ -283,9 +286,11 @@ bool Daemon::TryHold(Lane& lane, const KnownProcess& process, const policy::Proc
   std::optional<sys::AnonReader> reader =
       sys::AnonReader::Open(options_.roots, {process.id.pid, process.id.start});
   if (!reader) return false;
-  const std::optional<sys::AnonReader::Sample> now = reader->Read();
+  const std::optional<sys::AnonReader::Memory> memory = reader->ReadMemory();
+  if (!memory || memory->anon_bytes > kHoldBelow) return false;
   // One that stands already was stopped by its user: not ours to continue.
-  if (!now || now->state == 'T' || now->state == 't' || now->anon_bytes > kHoldBelow) return false;
+  const std::optional<sys::ProcStat> stat = sys::ReadProcStat(options_.roots, process.id.pid);
+  if (!stat || stat->state == 'T' || stat->state == 't') return false;
   absl::StatusOr<sys::PidFd> pidfd =
       sys::PidFd::Open(options_.roots, {process.id.pid, process.id.start});
   if (!pidfd.ok()) return false;
@@ -369,8 +374,10 @@ void Daemon::TendHeld() {
   if (look_above) gate_.EndForsaken();
   // ^C reaches a stopped process when it goes on.
   std::vector<ProcId> ending;
+  const bool look = core_.Now() - told_to_end_at_ >= kToldToEndEvery;
+  if (look) told_to_end_at_ = core_.Now();
   for (const auto& [proc, pidfd] : thawer_.held()) {
-    if (IsToldToEnd(options_.roots, proc.pid)) ending.push_back(proc);
+    if (look && IsToldToEnd(options_.roots, proc.pid)) ending.push_back(proc);
   }
   for (const ProcId& proc : over) LetGo(proc);
   for (const ProcId& proc : ending) {

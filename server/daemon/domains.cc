@@ -148,10 +148,11 @@ DomainId Domains::Hold(LaneId lane, pid_t pid) {
     const sys::FileId id = cgroup->id();
     auto node = nodes_.find(id);
     if (node == nodes_.end()) {
-      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, 0, {}};
+      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, {}, 0, {}};
       node = nodes_.emplace(id, std::move(fresh)).first;
       if (const std::optional<sys::CgroupMemory> reading = node->second.cgroup.Read()) {
         Tell(node->second, *reading);
+        CountOomKills(node->second, *reading);
       }
     }
     node->second.holders[lane] = 1;
@@ -214,7 +215,7 @@ std::vector<policy::DomainSample> Domains::ReadAll() {
       continue;
     }
     Tell(node, *reading);
-    node.own_oom_kills = Counter(reading->oom.oom_kills);
+    CountOomKills(node, *reading);
     if (node.id == DomainId::kNone) continue;
     node.last.id = node.id;
     node.last.available = Bytes{reading->AvailableBytes().value_or(0)};
@@ -224,23 +225,30 @@ std::vector<policy::DomainSample> Domains::ReadAll() {
     }
   }
   for (const sys::FileId& id : gone) Forget(nodes_.find(id));
-  SumOomKills();
-  for (const auto& [id, node] : nodes_) {
-    if (node.id != DomainId::kNone) samples.push_back(node.last);
+  for (auto& [id, node] : nodes_) {
+    if (node.id == DomainId::kNone) continue;
+    node.last.oom_kills = node.oom_kills;
+    samples.push_back(node.last);
   }
   return samples;
 }
 
-void Domains::SumOomKills() {
-  for (auto& [id, node] : nodes_) node.last.oom_kills = node.own_oom_kills;
-  for (const auto& [id, node] : nodes_) {
-    if (node.cgroup.version() != sys::CgroupVersion::kV1) continue;
-    for (std::optional<sys::FileId> above = node.parent; above;) {
-      const auto parent = nodes_.find(*above);
-      if (parent == nodes_.end()) break;
-      parent->second.last.oom_kills += node.own_oom_kills;
-      above = parent->second.parent;
-    }
+void Domains::CountOomKills(Node& node, const sys::CgroupMemory& reading) {
+  const uint64_t now = Counter(reading.oom.oom_kills);
+  const bool known = node.own_oom_kills.has_value();
+  const uint64_t before = node.own_oom_kills.value_or(0);
+  node.own_oom_kills = now;
+  if (now <= before) return;
+  const uint64_t rise = now - before;
+  node.oom_kills += rise;
+  // What was counted before it was known is no news to those above, nor is what v2 counts there
+  // too.
+  if (!known || node.cgroup.version() != sys::CgroupVersion::kV1) return;
+  for (std::optional<sys::FileId> above = node.parent; above;) {
+    const auto parent = nodes_.find(*above);
+    if (parent == nodes_.end()) break;
+    parent->second.oom_kills += rise;
+    above = parent->second.parent;
   }
 }
 
@@ -253,6 +261,7 @@ std::vector<policy::DomainSample> Domains::ReadFast() {
     if (!reading) continue;  // ReadAll tells of it
     node.last.id = node.id;
     node.last.available = Bytes{reading->AvailableBytes().value_or(0)};
+    node.last.oom_kills = node.oom_kills;
     samples.push_back(node.last);
   }
   return samples;
@@ -266,12 +275,11 @@ std::optional<uint64_t> Domains::OomKills(DomainId domain) {
   }
   for (auto& [id, node] : nodes_) {
     if (const std::optional<sys::CgroupMemory> reading = node.cgroup.Read()) {
-      node.own_oom_kills = Counter(reading->oom.oom_kills);
+      CountOomKills(node, *reading);
     }
   }
-  SumOomKills();
   for (const auto& [id, node] : nodes_) {
-    if (node.id == domain) return node.last.oom_kills;
+    if (node.id == domain) return node.oom_kills;
   }
   return std::nullopt;
 }

@@ -81,7 +81,9 @@ class Domains {
     policy::DomainId id = policy::DomainId::kNone;  // kNone: no limit at present
     policy::DomainSeen told;                        // what the policy knows
     policy::DomainSample last;
-    uint64_t own_oom_kills = 0;  // as its own counter says
+    std::optional<uint64_t> own_oom_kills;  // as its own counter said last
+    // Its own and, on v1, those of cgroups below it since they are known; never less than before.
+    uint64_t oom_kills = 0;
     std::map<policy::LaneId, int> holders;
   };
 
@@ -93,7 +95,7 @@ class Domains {
   policy::DomainId NearestFrom(std::optional<sys::FileId> at) const;
   void Tell(Node& node, const sys::CgroupMemory& reading);
   void Forget(std::map<sys::FileId, Node>::iterator node);
-  void SumOomKills();
+  void CountOomKills(Node& node, const sys::CgroupMemory& reading);
   void ReadHost(bool all, policy::DomainSample* sample);
 
   sys::Roots roots_;

@@ -33,6 +33,7 @@ struct Arguments {
   bool check_config = false;
   bool private_daemon = false;
   bool version = false;
+  bool without_prediction = false;
 };
 
 void Complain(const std::string& text) {
@@ -67,6 +68,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--private", arguments.private_daemon,
                "End with the last lane (as `headroom run` starts it)");
   app.add_flag("--version", arguments.version, "Say the version, and end");
+  // For tests of tokens: how many there are then depends on nothing else that the machine does.
+  app.add_flag("--test-no-prediction", arguments.without_prediction)->group("");
   bool foreground = true;
   app.add_flag("--foreground", foreground,
                "Stay in the foreground (the default, and all there is)");
@@ -104,6 +107,7 @@ int Main(int argc, char** argv) {
   options.config = *config;
   options.config_path = config_path;
   options.private_daemon = arguments.private_daemon;
+  options.without_prediction = arguments.without_prediction;
   options.runtime_dir =
       arguments.runtime_dir.empty() ? RuntimeDir(*config, around) : arguments.runtime_dir;
   if (!arguments.state_dir.empty()) {

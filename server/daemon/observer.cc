@@ -128,6 +128,7 @@ void Observer::AddLane(Lane lane) {
   const LaneId id = lane.id;
   LaneEntry& entry = lanes_[id];
   entry.lane = std::move(lane);
+  stale_ = true;
   std::set<uint32_t> uids;
   for (const auto& [other, there] : lanes_) uids.insert(there.lane.uid);
   catalog_.SetUsers(std::move(uids));
@@ -147,13 +148,16 @@ DomainId Observer::Hold(LaneId lane, pid_t pid) {
 
 void Observer::RemoveLane(LaneId lane) {
   lanes_.erase(lane);
+  stale_ = true;
   domains_.Drop(lane);
   std::erase_if(told_jobs_, [&](const auto& job) { return job.second.lane == lane; });
 }
 
 void Observer::SetRoot(LaneId lane, const ProcId& root) {
   const auto entry = lanes_.find(lane);
-  if (entry != lanes_.end()) entry->second.lane.root = root;
+  if (entry == lanes_.end()) return;
+  entry->second.lane.root = root;
+  stale_ = true;
 }
 
 void Observer::LookSoon() {
@@ -224,7 +228,7 @@ void Observer::OnTimer() {
 }
 
 Duration Observer::StillPeriod() const {
-  return std::clamp<Duration>(kStillEach * static_cast<int64_t>(job_of_.size()), kStillMin,
+  return std::clamp<Duration>(kStillEach * static_cast<int64_t>(tools_.size()), kStillMin,
                               kStillMax);
 }
 
@@ -239,36 +243,40 @@ void Observer::Fast(Time now) {
     sample.lanes.push_back(lane);
   }
   const Duration still = StillPeriod();
-  for (const auto& [proc, job] : job_of_) {
-    KnownProcess* process = catalog_.Find(proc);
-    if (process == nullptr || !process->reader) continue;
+  for (auto& [proc, tool] : tools_) {
+    KnownProcess* process = tool.process;
+    if (!process->reader) continue;
     if (now - process->grew_at > kGrowing && now - process->sampled_at < still) continue;
-    SampleProcess(*process, now, &sample.procs);
+    if (!SampleProcess(*process, now, &sample.procs))
+      scan_due_ = std::min(scan_due_, now + kScanMin);
   }
   fast_due_ = now + FastPeriod();
   host_.Emit(std::move(sample));
 }
 
-void Observer::SampleProcess(KnownProcess& process, Time now,
+bool Observer::SampleProcess(KnownProcess& process, Time now,
                              std::vector<policy::ProcSample>* samples) {
-  int64_t anon = 0;
+  std::optional<sys::AnonReader::Memory> memory;
   if (now - process.cpu_at >= kCpuEvery) {
-    const std::optional<sys::AnonReader::Sample> read = process.reader->Read();
-    if (!read) return;  // the next scan tells of its end
-    process.cpu_at = now;
-    process.cpu = Duration(static_cast<int64_t>(read->cpu_ticks) *
-                           (std::chrono::nanoseconds(seconds(1)).count() / sys::TicksPerSecond()));
-    anon = read->anon_bytes;
-    process.files = std::max<int64_t>(0, read->resident_bytes - read->anon_bytes);
+    if (const std::optional<sys::AnonReader::Sample> read = process.reader->Read()) {
+      process.cpu_at = now;
+      process.cpu = read->cpu;
+      memory = read->memory;
+      process.files = std::max<int64_t>(0, memory->resident_bytes - memory->anon_bytes);
+    }
   } else {
-    const std::optional<int64_t> read = process.reader->ReadAnonBytes();
-    if (!read) return;
-    anon = *read;
+    memory = process.reader->ReadMemory();
   }
+  if (!memory) {
+    catalog_.LookSoon(process.id.pid);  // the next scan tells of its end
+    return false;
+  }
+  const int64_t anon = memory->anon_bytes;
   if (anon > process.anon + kGrowth || process.sampled_at == Time{}) process.grew_at = now;
   process.anon = anon;
   process.sampled_at = now;
   samples->push_back({process.id, Bytes{anon}, process.cpu});
+  return true;
 }
 
 void Observer::Derive() {
@@ -282,6 +290,10 @@ void Observer::Derive() {
   view_ = DeriveTree(processes, roots);
   view_ids_.clear();
   members_.clear();
+  roots_of_lanes_.clear();
+  for (const TreeRoot& root : roots) {
+    if (root.root) roots_of_lanes_.insert(root.root.pid);
+  }
   for (const TreeProcess& process : processes) view_ids_.push_back(process.id);
   for (auto& [id, entry] : lanes_) {
     entry.tree = view_.lanes[id];
@@ -308,7 +320,7 @@ int Observer::IdleOf(const LaneEntry& entry) const {
 }
 
 // Only where the books don't add up: who has the fifo open costs some 15 us a process to find out.
-void Observer::FindTokenTakers(Time now) {
+bool Observer::FindTokenTakers(Time now) {
   bool changed = false;
   for (auto& [id, entry] : lanes_) {
     entry.opened.reset();
@@ -347,6 +359,7 @@ void Observer::FindTokenTakers(Time now) {
     }
     entry.opened = opened;
   }
+  return changed;
 }
 
 std::string Observer::Relative(const std::string& source, const std::string& cwd) const {
@@ -359,9 +372,7 @@ std::string Observer::Relative(const std::string& source, const std::string& cwd
 
 void Observer::TellGone(const std::vector<KnownProcess>& gone, Time now) {
   const auto proc_gone = [&](KnownProcess& process) {
-    const auto job = job_of_.find(process.id);
-    if (job == job_of_.end()) return;
-    job_of_.erase(job);
+    if (tools_.erase(process.id) == 0) return;
     EndedTool ended;
     ended.proc = process.id;
     for (const auto& [id, entry] : lanes_) {
@@ -382,9 +393,11 @@ void Observer::TellGone(const std::vector<KnownProcess>& gone, Time now) {
     // `gone` was moved out of the catalog; what is done to it here matters to nobody.
     proc_gone(const_cast<KnownProcess&>(process));
   }
-  for (auto& [pid, process] : catalog_.processes()) {
-    if (process.told && !process.gated && !IsTool(process)) proc_gone(process);
+  std::vector<KnownProcess*> become_other;
+  for (auto& [id, tool] : tools_) {
+    if (!tool.process->gated && !IsTool(*tool.process)) become_other.push_back(tool.process);
   }
+  for (KnownProcess* process : become_other) proc_gone(*process);
 }
 
 void Observer::TellJobs() {
@@ -442,7 +455,10 @@ void Observer::TellProcs(Time now) {
     if (process == nullptr || process->told || process->gated || !IsTool(*process)) continue;
     std::optional<sys::AnonReader> reader =
         sys::AnonReader::Open(roots_, {process->id.pid, process->id.start});
-    if (!reader) continue;
+    if (!reader) {
+      stale_ = true;
+      continue;
+    }
     const LaneId lane = view_.lane_of[i];
     policy::ProcSeen seen;
     seen.proc = process->id;
@@ -481,7 +497,11 @@ void Observer::TellProcs(Time now) {
     }
     if (lane != LaneId::kNone) {
       const ObserverHost::Claim claim = host_.OnFound(*process, lane, seen);
-      if (claim != ObserverHost::Claim::kTell) continue;
+      if (claim != ObserverHost::Claim::kTell) {
+        // To be asked again: what the gate says of it changes by itself.
+        stale_ = true;
+        continue;
+      }
     }
     Begin(*process, *std::move(reader), seen.job, now);
     host_.Emit(std::move(seen));
@@ -494,7 +514,8 @@ void Observer::Begin(KnownProcess& process, sys::AnonReader reader, const ProcId
   process.grew_at = now;
   process.sampled_at = Time{};
   process.cpu_at = Time{};
-  job_of_[process.id] = job;
+  tools_[process.id] = {job, &process};
+  stale_ = true;
 }
 
 bool Observer::Follow(const ProcId& proc, const ProcId& job) {
@@ -512,7 +533,8 @@ bool Observer::Follow(const ProcId& proc, const ProcId& job) {
 std::optional<int64_t> Observer::Unfollow(const ProcId& proc) {
   KnownProcess* process = catalog_.Find(proc);
   if (process == nullptr || !process->gated) return std::nullopt;
-  job_of_.erase(proc);
+  tools_.erase(proc);
+  stale_ = true;
   process->gated = false;
   process->told = false;
   process->reader.reset();
@@ -523,7 +545,8 @@ std::optional<int64_t> Observer::Unfollow(const ProcId& proc) {
 void Observer::Retract(const ProcId& proc) {
   KnownProcess* process = catalog_.Find(proc);
   if (process == nullptr || !process->told || process->gated) return;
-  job_of_.erase(proc);
+  tools_.erase(proc);
+  stale_ = true;
   process->told = false;
   process->reader.reset();
 }
@@ -645,18 +668,20 @@ void Observer::Count() {
     entry.figures.members = static_cast<int>(entry.tree.members.size());
     entry.figures.clients = static_cast<int>(entry.tree.clients.size());
   }
-  for (size_t i = 0; i < view_ids_.size(); ++i) {
+  // Both are in the order of pids.
+  auto tool = tools_.begin();
+  for (size_t i = 0; i < view_ids_.size() && tool != tools_.end(); ++i) {
+    while (tool != tools_.end() && tool->first < view_ids_[i]) ++tool;
+    if (tool == tools_.end()) break;
     const LaneId lane = view_.lane_of[i];
-    if (lane == LaneId::kNone) continue;
-    const auto job = job_of_.find(view_ids_[i]);
-    if (job == job_of_.end()) continue;
-    const KnownProcess* process = catalog_.Find(view_ids_[i]);
-    if (process == nullptr) continue;
+    if (lane == LaneId::kNone || tool->first != view_ids_[i]) continue;
+    const KnownProcess* process = tool->second.process;
     LaneFigures& figures = lanes_.at(lane).figures;
     figures.anon_bytes += process->anon;
     const bool frozen = host_.IsFrozen(process->id);
     if (!frozen) ++figures.running_tools;
-    if (job->second) (frozen ? with_frozen : with_running).insert(job->second);
+    const ProcId job = tool->second.job;
+    if (job) (frozen ? with_frozen : with_running).insert(job);
   }
   for (auto& [id, entry] : lanes_) {
     for (const TreeJob& job : entry.tree.jobs) {
@@ -673,22 +698,27 @@ void Observer::Scan(Time now) {
     entry.idle = host_.ReadIdle(id);
     entry.moved = host_.Moved(id);
   }
-  const std::vector<KnownProcess> gone = catalog_.Refresh(now, members_);
-  TellGone(gone, now);
-  Derive();
-  FindTokenTakers(now);
+  const Catalog::Changes changes = catalog_.Refresh(now, members_, roots_of_lanes_);
+  bool changed = std::exchange(stale_, false) || changes.any;
+  if (changed) {
+    TellGone(changes.gone, now);
+    Derive();
+  }
+  if (FindTokenTakers(now)) changed = true;
   FollowDomains(now);
-  TellJobs();
-  TellProcs(now);
-  FollowClients();
+  if (changed) {
+    TellJobs();
+    TellProcs(now);
+    FollowClients();
+  }
 
   policy::Sample sample;
   const bool slow = now >= slow_due_;
   if (slow) slow_due_ = now + options_.slow;
   sample.domains = slow ? domains_.ReadAll() : domains_.ReadFast();
-  for (const auto& [proc, job] : job_of_) {
-    KnownProcess* process = catalog_.Find(proc);
-    if (process == nullptr || !process->reader) continue;
+  for (auto& [proc, tool] : tools_) {
+    KnownProcess* process = tool.process;
+    if (!process->reader) continue;
     if (!slow && now - process->grew_at > kGrowing && now - process->sampled_at < StillPeriod()) {
       continue;
     }
@@ -724,7 +754,7 @@ LaneFigures Observer::figures(LaneId lane) const {
 
 bool Observer::MayTouch(LaneId lane, const ProcId& proc) const {
   const auto entry = lanes_.find(lane);
-  if (entry == lanes_.end() || !job_of_.contains(proc)) return false;
+  if (entry == lanes_.end() || !tools_.contains(proc)) return false;
   const auto& members = entry->second.tree.members;
   if (!std::binary_search(members.begin(), members.end(), proc)) return false;
   const auto process = catalog_.processes().find(proc.pid);

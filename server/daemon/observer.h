@@ -5,7 +5,7 @@
 //   the
 //         memory of tool processes that grow, by one pread each on files kept open; idle tokens
 //   scan  (5 times the fast period, 50 to 250 ms)          processes that came and went, jobs, what
-//         clients' children explain
+//         clients' children explain; next to nothing where none came or went
 //   slow  (1 s)                                            everything else: limits, kill counters,
 //         pressure, processes that don't grow
 //   idle  (5 s)  where no lane has a client or a tool process. A client that opens a lane's fifo
@@ -183,6 +183,10 @@ class Observer {
     std::string source;
     int fan_out = 1;
   };
+  struct ToldTool {
+    policy::ProcId job;               // unset: none
+    KnownProcess* process = nullptr;  // in the catalog, as long as it is here
+  };
   struct Watched {
     sys::PidFd pidfd;
     std::unique_ptr<boost::asio::posix::stream_descriptor> descriptor;
@@ -193,7 +197,8 @@ class Observer {
   void Fast(policy::Time now);
   void Scan(policy::Time now);
   void Derive();
-  void FindTokenTakers(policy::Time now);
+  // Whether it has changed what the lanes look like.
+  bool FindTokenTakers(policy::Time now);
   int IdleOf(const LaneEntry& entry) const;
   void TellGone(const std::vector<KnownProcess>& gone, policy::Time now);
   void TellJobs();
@@ -203,7 +208,8 @@ class Observer {
   void ReadHints(LaneEntry& entry, const KnownProcess& client);
   void Begin(KnownProcess& process, sys::AnonReader reader, const policy::ProcId& job,
              policy::Time now);
-  void SampleProcess(KnownProcess& process, policy::Time now,
+  // False: it has ended.
+  bool SampleProcess(KnownProcess& process, policy::Time now,
                      std::vector<policy::ProcSample>* samples);
   void Count();
   void SetIdle(bool idle);
@@ -222,11 +228,15 @@ class Observer {
   boost::asio::steady_timer timer_;
   boost::asio::thread_pool readers_{1};
   std::map<policy::LaneId, LaneEntry> lanes_;
+  // Something besides the catalog has changed since the lanes were looked at, or somebody has to be
+  // asked about again.
+  bool stale_ = true;
   TreeView view_;
   std::vector<policy::ProcId> view_ids_;  // by the indices of view_
   std::set<policy::ProcId> members_;      // of all lanes
   std::map<policy::ProcId, ToldJob> told_jobs_;
-  std::map<policy::ProcId, policy::ProcId> job_of_;  // tool processes told of
+  std::map<policy::ProcId, ToldTool> tools_;  // that the policy knows of
+  std::set<pid_t> roots_of_lanes_;
   std::map<policy::ProcId, Watched> clients_;
   std::set<policy::ProcId> hinted_;
   policy::Duration fast_{0};

@@ -76,11 +76,13 @@ std::optional<ProcessId> ReadProcessId(const Roots& roots, pid_t pid) {
 }
 
 std::optional<ProcStatm> ParseStatm(std::string_view text) {
-  NextField(text);  // size
+  const std::optional<int64_t> size = ParseNumber<int64_t>(NextField(text));
   const std::optional<int64_t> resident = ParseNumber<int64_t>(NextField(text));
   const std::optional<int64_t> shared = ParseNumber<int64_t>(NextField(text));
-  if (!resident || !shared || *resident < 0 || *shared < 0) return std::nullopt;
-  return ProcStatm{*resident, *shared};
+  if (!size || !resident || !shared || *size < 0 || *resident < 0 || *shared < 0) {
+    return std::nullopt;
+  }
+  return ProcStatm{*size, *resident, *shared};
 }
 
 std::vector<std::string> ParseCmdline(std::string_view text) {

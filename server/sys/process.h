@@ -49,6 +49,7 @@ std::optional<ProcStat> ReadProcStat(const Roots& roots, pid_t pid);
 std::optional<ProcessId> ReadProcessId(const Roots& roots, pid_t pid);
 
 struct ProcStatm {
+  int64_t size_pages = 0;  // of its address space: 0 where it has none any more (a zombie)
   int64_t resident_pages = 0;
   int64_t shared_pages = 0;  // file-backed and shmem
   int64_t anon_pages() const {

@@ -9,14 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <climits>
-#include <cstring>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <system_error>
-#include <unordered_set>
 #include <utility>
 
 #include "server/sys/text.h"
@@ -29,15 +25,11 @@ struct CloseDir {
 };
 using UniqueDir = std::unique_ptr<DIR, CloseDir>;
 
-// One process of the scan: four system calls and no allocation but for a comm over 15 bytes.
-// `pid_name`: its folder, seen from the open folder `proc`.
-std::optional<ProcessInfo> ReadOne(int proc, const char* pid_name) {
-  char path[PATH_MAX];
-  const size_t length = strlen(pid_name);
-  if (length + sizeof "/stat" > sizeof path) return std::nullopt;
-  memcpy(path, pid_name, length);
-  memcpy(path + length, "/stat", sizeof "/stat");
-  const UniqueFd fd(openat(proc, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+}  // namespace
+
+std::optional<ProcessInfo> ReadProcessInfo(const Roots& roots, pid_t pid) {
+  const std::string path = roots.proc + "/" + std::to_string(pid) + "/stat";
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd) return std::nullopt;
   char buffer[2048];
   const ssize_t size = read(fd.get(), buffer, sizeof buffer);
@@ -59,123 +51,61 @@ std::optional<ProcessInfo> ReadOne(int proc, const char* pid_name) {
   return info;
 }
 
-}  // namespace
+std::optional<TaskCount> ParseTaskCount(std::string_view loadavg) {
+  for (int average = 0; average < 3; ++average) NextField(loadavg);
+  const std::string_view tasks = NextField(loadavg);
+  const size_t slash = tasks.find('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  const std::optional<int64_t> all = ParseNumber<int64_t>(tasks.substr(slash + 1));
+  const std::optional<int64_t> last = ParseTrimmed<int64_t>(loadavg);
+  if (!all || !last || *all <= 0 || *last < 0) return std::nullopt;
+  return TaskCount{*all, *last};
+}
 
-absl::StatusOr<std::vector<pid_t>> ListPids(const Roots& roots) {
-  const UniqueDir dir(opendir(roots.proc.c_str()));
-  if (dir == nullptr) return ErrnoStatus(errno, "list the processes in " + roots.proc);
-  std::vector<pid_t> pids;
+ProcessLister::ProcessLister(const Roots& roots) : path_(roots.proc) {
+  if (absl::StatusOr<KeptFile> file = KeptFile::Open(path_ + "/loadavg"); file.ok()) {
+    loadavg_ = *std::move(file);
+  }
+}
+
+std::optional<TaskCount> ProcessLister::Count() const {
+  char buffer[256];
+  const auto text = loadavg_.Read(buffer);
+  return text ? ParseTaskCount(*text) : std::nullopt;
+}
+
+bool ProcessLister::Changed() {
+  return !listed_at_ || Count() != listed_at_;
+}
+
+absl::StatusOr<const std::vector<pid_t>*> ProcessLister::List() {
+  // Before the listing: what changes meanwhile is a change since.
+  listed_at_ = Count();
+  if (dir_ == nullptr) {
+    dir_.reset(opendir(path_.c_str()));
+    if (dir_ == nullptr) return ErrnoStatus(errno, "list the processes in " + path_);
+  } else {
+    rewinddir(dir_.get());
+  }
+  pids_.clear();
   while (true) {
     errno = 0;
-    const dirent* entry = readdir(dir.get());
+    const dirent* entry = readdir(dir_.get());
     if (entry == nullptr) {
-      if (errno != 0) return ErrnoStatus(errno, "list the processes in " + roots.proc);
-      break;
+      if (errno == 0) break;
+      const int error = errno;
+      dir_.reset();
+      listed_at_.reset();
+      return ErrnoStatus(error, "list the processes in " + path_);
     }
     const std::string_view name = entry->d_name;
     pid_t pid = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error == std::errc() && end == name.data() + name.size() && pid > 0) pids.push_back(pid);
+    if (error == std::errc() && end == name.data() + name.size() && pid > 0) pids_.push_back(pid);
   }
   // The kernel lists them in this order already; a fake tree may not.
-  if (!std::is_sorted(pids.begin(), pids.end())) std::sort(pids.begin(), pids.end());
-  return pids;
-}
-
-std::optional<ProcessInfo> ReadProcessInfo(const Roots& roots, pid_t pid) {
-  const std::string path = roots.proc + "/" + std::to_string(pid);
-  return ReadOne(AT_FDCWD, path.c_str());
-}
-
-ProcessTable::ProcessTable(std::vector<ProcessInfo> processes) : processes_(std::move(processes)) {
-  Index();
-}
-
-absl::StatusOr<ProcessTable> ProcessTable::Scan(const Roots& roots) {
-  const UniqueDir dir(opendir(roots.proc.c_str()));
-  if (dir == nullptr) return ErrnoStatus(errno, "list the processes in " + roots.proc);
-  std::vector<ProcessInfo> processes;
-  while (true) {
-    errno = 0;
-    const dirent* entry = readdir(dir.get());
-    if (entry == nullptr) {
-      if (errno != 0) return ErrnoStatus(errno, "list the processes in " + roots.proc);
-      break;
-    }
-    if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
-    // One that ended since is left out.
-    std::optional<ProcessInfo> info = ReadOne(dirfd(dir.get()), entry->d_name);
-    if (info) processes.push_back(std::move(*info));
-  }
-  return ProcessTable(std::move(processes));
-}
-
-void ProcessTable::Index() {
-  const auto by_pid = [](const ProcessInfo& a, const ProcessInfo& b) {
-    return a.id.pid < b.id.pid;
-  };
-  if (!std::is_sorted(processes_.begin(), processes_.end(), by_pid)) {
-    std::sort(processes_.begin(), processes_.end(), by_pid);
-  }
-  by_parent_.resize(processes_.size());
-  std::iota(by_parent_.begin(), by_parent_.end(), 0U);
-  // Stable: within a parent the pids stay in order.
-  std::stable_sort(by_parent_.begin(), by_parent_.end(), [this](uint32_t a, uint32_t b) {
-    return processes_[a].ppid < processes_[b].ppid;
-  });
-}
-
-const ProcessInfo* ProcessTable::Find(pid_t pid) const {
-  const auto found =
-      std::lower_bound(processes_.begin(), processes_.end(), pid,
-                       [](const ProcessInfo& info, pid_t value) { return info.id.pid < value; });
-  return found != processes_.end() && found->id.pid == pid ? &*found : nullptr;
-}
-
-const ProcessInfo* ProcessTable::Find(const ProcessId& id) const {
-  const ProcessInfo* info = Find(id.pid);
-  return info != nullptr && info->id == id ? info : nullptr;
-}
-
-std::vector<const ProcessInfo*> ProcessTable::Children(pid_t pid) const {
-  std::vector<const ProcessInfo*> children;
-  auto at =
-      std::lower_bound(by_parent_.begin(), by_parent_.end(), pid,
-                       [this](uint32_t i, pid_t value) { return processes_[i].ppid < value; });
-  for (; at != by_parent_.end() && processes_[*at].ppid == pid; ++at) {
-    children.push_back(&processes_[*at]);
-  }
-  return children;
-}
-
-std::vector<const ProcessInfo*> ProcessTable::Subtree(pid_t pid) const {
-  std::vector<const ProcessInfo*> tree;
-  // A circle can only come from a pid that was used again during the scan; it must not hang us.
-  std::unordered_set<pid_t> seen = {pid};
-  if (const ProcessInfo* self = Find(pid)) {
-    tree.push_back(self);
-  } else {
-    tree = Children(pid);
-    for (const ProcessInfo* child : tree) seen.insert(child->id.pid);
-  }
-  for (size_t i = 0; i < tree.size(); ++i) {
-    for (const ProcessInfo* child : Children(tree[i]->id.pid)) {
-      if (seen.insert(child->id.pid).second) tree.push_back(child);
-    }
-  }
-  return tree;
-}
-
-std::vector<const ProcessInfo*> ProcessTable::Ancestors(pid_t pid) const {
-  std::vector<const ProcessInfo*> ancestors;
-  std::unordered_set<pid_t> seen = {pid};
-  const ProcessInfo* info = Find(pid);
-  while (info != nullptr) {
-    info = Find(info->ppid);
-    if (info == nullptr || !seen.insert(info->id.pid).second) break;
-    ancestors.push_back(info);
-  }
-  return ancestors;
+  if (!std::is_sorted(pids_.begin(), pids_.end())) std::sort(pids_.begin(), pids_.end());
+  return &pids_;
 }
 
 Openers FindOpeners(const Roots& roots, const FileId& id, const std::vector<pid_t>& pids) {

@@ -1,12 +1,15 @@
-// All processes of the host in one pass, and their tree; and who of them has a file open.
+// The processes of the host: which there are, what each is, and who of them has a file open.
 #ifndef HEADROOM_SERVER_SYS_PROCESS_TABLE_H_
 #define HEADROOM_SERVER_SYS_PROCESS_TABLE_H_
 
+#include <dirent.h>
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,36 +34,43 @@ struct ProcessInfo {
   int threads = 0;
 };
 
-// The pids of all processes, sorted: a tenth of the cost of a Scan. Fails only where /proc itself
-// can't be listed.
-absl::StatusOr<std::vector<pid_t>> ListPids(const Roots& roots);
-// One of them. nullopt: gone.
+// One process. nullopt: gone.
 std::optional<ProcessInfo> ReadProcessInfo(const Roots& roots, pid_t pid);
 
-// A snapshot. It isn't atomic: a process may start, end or change parents while it is taken, so a
-// parent may be missing. Immutable after Scan.
-class ProcessTable {
- public:
-  ProcessTable() = default;
-  // For tests and models.
-  explicit ProcessTable(std::vector<ProcessInfo> processes);
-  // Fails only where /proc itself can't be listed.
-  static absl::StatusOr<ProcessTable> Scan(const Roots& roots);
+// How many tasks (processes and their threads, dead ones that nobody has waited for included) the
+// kernel has, and the pid that it gave last: where both are the same as before, no process came or
+// went in between. (Of another pid namespace both may: one here that ended while one there began is
+// missed.)
+struct TaskCount {
+  int64_t tasks = 0;
+  int64_t last_pid = 0;
+  friend bool operator==(const TaskCount&, const TaskCount&) = default;
+};
+// Of /proc/loadavg, proc_loadavg(5). nullopt: not such a text.
+std::optional<TaskCount> ParseTaskCount(std::string_view loadavg);
 
-  const std::vector<ProcessInfo>& processes() const { return processes_; }  // by pid
-  const ProcessInfo* Find(pid_t pid) const;                                 // nullptr: none
-  const ProcessInfo* Find(const ProcessId& id) const;
-  std::vector<const ProcessInfo*> Children(pid_t pid) const;  // by pid
-  // `pid` itself (where it is there), then all below it, parents first.
-  std::vector<const ProcessInfo*> Subtree(pid_t pid) const;
-  // Parent, its parent and so on; ends at a parent that is missing, or in an impossible circle.
-  std::vector<const ProcessInfo*> Ancestors(pid_t pid) const;
+// The pids of all processes, listed again and again: files are kept open.
+class ProcessLister {
+ public:
+  explicit ProcessLister(const Roots& roots);
+
+  // Whether a process may have come or gone since the last List: one read, a hundredth of a listing
+  // where there are hundreds. True where that can't be told.
+  bool Changed();
+  // Sorted; valid until the next call. Fails only where /proc itself can't be listed.
+  absl::StatusOr<const std::vector<pid_t>*> List();
 
  private:
-  void Index();
+  struct CloseDir {
+    void operator()(DIR* dir) const { closedir(dir); }
+  };
+  std::optional<TaskCount> Count() const;
 
-  std::vector<ProcessInfo> processes_;
-  std::vector<uint32_t> by_parent_;  // indices of processes_, by (ppid, pid)
+  std::string path_;
+  KeptFile loadavg_;
+  std::unique_ptr<DIR, CloseDir> dir_;
+  std::optional<TaskCount> listed_at_;
+  std::vector<pid_t> pids_;
 };
 
 // Which of `pids` have the file `id` open.

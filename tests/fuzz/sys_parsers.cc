@@ -13,6 +13,7 @@
 #include "server/sys/mountinfo.h"
 #include "server/sys/proc_connector.h"
 #include "server/sys/process.h"
+#include "server/sys/process_table.h"
 #include "server/sys/psi.h"
 #include "server/sys/vmstat.h"
 
@@ -91,6 +92,7 @@ void CheckProcess(std::string_view text) {
     Check(stat->pid > 0, "stat: pid");
     Check(stat->comm.size() < text.size(), "stat: comm is part of the text");
   }
+  if (const auto count = ParseTaskCount(text)) Check(count->tasks > 0, "loadavg: tasks");
   if (const auto statm = ParseStatm(text)) Check(statm->anon_pages() >= 0, "statm: anonymous");
   size_t bytes = 0;
   for (const std::string& argument : ParseCmdline(text)) bytes += argument.size();

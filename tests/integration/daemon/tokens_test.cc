@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "server/sys/fifo.h"
@@ -45,6 +46,28 @@ std::optional<std::string> OldMake() {
   return std::nullopt;
 }
 
+// What else runs on the machine may leave no memory for more than one job; how many tokens there
+// are is then right, but not what these tests are about.
+struct TokenDaemon : TestDaemon {
+  explicit TokenDaemon(std::vector<std::string> options = {})
+      : TestDaemon(With(std::move(options))) {}
+  static std::vector<std::string> With(std::vector<std::string> options) {
+    options.push_back("--test-no-prediction");
+    return options;
+  }
+};
+
+// A daemon, and a lane of this process that has its tokens.
+struct FilledLane {
+  TokenDaemon daemon;
+  ControlClient control{daemon.socket()};
+  std::string lane;
+
+  explicit FilledLane(uint32_t jobs) : lane(control.Attach(jobs)) {
+    REQUIRE(WaitForIdle(lane, static_cast<int>(jobs) - 1));
+  }
+};
+
 // A folder with a build of `count` light stand-in compilers.
 struct Build {
   TempDir dir;
@@ -73,10 +96,10 @@ struct Build {
 TEST_CASE("ninja 1.13.2 uses all tokens and its implicit slot, no more, and returns them") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  TestDaemon& daemon = own.daemon;
+  ControlClient& control = own.control;
+  const std::string& lane = own.lane;
   Build build(24, 0.25);
   const ProgramResult result = Run(InLane(lane, {*ninja}, 4, build.work));
   INFO(result.err << result.out);
@@ -97,10 +120,8 @@ TEST_CASE("ninja 1.13.2 uses all tokens and its implicit slot, no more, and retu
 TEST_CASE("GNU make 4.4.1 does the same, sub-makes included") {
   const std::optional<std::string> make = Tool("make");
   if (!make) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  const std::string& lane = own.lane;
   Build build(20, 0.2, true);
   WriteFile(
       build.work / "two.mk",
@@ -118,10 +139,9 @@ TEST_CASE("GNU make 4.4.1 does the same, sub-makes included") {
 TEST_CASE("GNU make 4.3 takes the same fifo as inherited descriptors") {
   const std::optional<std::string> make = OldMake();
   if (!make) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  TestDaemon& daemon = own.daemon;
+  const std::string& lane = own.lane;
   Build build(16, 0.2, true);
   const ProgramResult result = Run(InLaneByDescriptor(lane, {*make}, 4, build.work));
   INFO(result.err << result.out);
@@ -135,10 +155,8 @@ TEST_CASE("GNU make 4.3 takes the same fifo as inherited descriptors") {
 TEST_CASE("two builds in one lane share its tokens, each has its implicit slot") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  const std::string& lane = own.lane;
   Build first(16, 0.25);
   Build second(16, 0.25);
   Program one(InLane(lane, {*ninja}, 4, first.work));
@@ -173,10 +191,9 @@ std::optional<double> KillAndReclaim(const TestDaemon&, const std::string& lane,
 TEST_CASE("tokens of a client killed with -9 are back within 1 s in its own lane") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  TestDaemon& daemon = own.daemon;
+  const std::string& lane = own.lane;
   // A loaded machine may stop the daemon itself for a while: the best of three counts.
   std::optional<double> best;
   for (int i = 0; i < 3 && !(best && *best < 1); ++i) {
@@ -192,7 +209,7 @@ TEST_CASE("tokens of a client killed with -9 are back within 1 s in its own lane
 TEST_CASE("in the shared lane, beside a build that lives, within 5 s") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
+  TokenDaemon daemon;
   ControlClient control(daemon.socket());
   v1::Request set;
   set.mutable_set()->set_jobs(4);
@@ -217,10 +234,8 @@ TEST_CASE("in the shared lane, beside a build that lives, within 5 s") {
 TEST_CASE("ninja killed ten times leaves a lane in which the next build has its full width (K12)") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  const std::string& lane = own.lane;
   for (int i = 0; i < 10; ++i) {
     Build build(24, 20);
     Program client(InLane(lane, {*ninja}, 4, build.work));
@@ -247,10 +262,9 @@ TEST_CASE("ninja killed ten times leaves a lane in which the next build has its 
 }
 
 TEST_CASE("surplus tokens are absorbed, whoever wrote them (K13)") {
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  TestDaemon& daemon = own.daemon;
+  const std::string& lane = own.lane;
   {
     const sys::Fifo fifo = *sys::Fifo::Open(lane + "/fifo");
     REQUIRE(fifo.Put(50).value() == 50);
@@ -265,10 +279,8 @@ TEST_CASE("surplus tokens are absorbed, whoever wrote them (K13)") {
 }
 
 TEST_CASE("bytes taken by one that isn't a client come back, too (K13)") {
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  const std::string& lane = own.lane;
   {
     const sys::Fifo fifo = *sys::Fifo::Open(lane + "/fifo");
     REQUIRE(fifo.Take(3).value() == 3);
@@ -279,10 +291,9 @@ TEST_CASE("bytes taken by one that isn't a client come back, too (K13)") {
 TEST_CASE("a sleeper that holds the fifo open delays nothing (K16)") {
   const std::optional<std::string> make = OldMake();
   if (!make) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(3);
-  REQUIRE(WaitForIdle(lane, 2));
+  FilledLane own(3);
+  ControlClient& control = own.control;
+  const std::string& lane = own.lane;
   TempDir dir;
   // A recursive line gets the descriptors; its grandchild keeps them, as sccache's server does.
   WriteFile(dir / "Makefile", "all:\n\t+(setsid sleep 60 >/dev/null 2>&1 & echo $$! > sleeper)\n");
@@ -307,7 +318,7 @@ TEST_CASE("a sleeper that holds the fifo open delays nothing (K16)") {
 TEST_CASE("kill -9 of the daemon in mid-build: the build passes, a restarted one counts right") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
+  TokenDaemon daemon;
   ControlClient shared(daemon.socket());
   v1::Request set;
   set.mutable_set()->set_jobs(4);
@@ -344,7 +355,7 @@ TEST_CASE("kill -9 of the daemon in mid-build: the build passes, a restarted one
 TEST_CASE("a daemon that ends while a build runs leaves it its tokens") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
+  TokenDaemon daemon;
   auto control = std::make_unique<ControlClient>(daemon.socket());
   const std::string lane = control->Attach(4);
   REQUIRE(WaitForIdle(lane, 3));
@@ -363,7 +374,7 @@ TEST_CASE("a daemon that ends while a build runs leaves it its tokens") {
 }
 
 TEST_CASE("lanes of ended builds are removed at the next start, those of living ones are not") {
-  TestDaemon daemon;
+  TokenDaemon daemon;
   const fs::path lanes = daemon.runtime_dir() / std::to_string(getuid());
   {
     // Attached by a process that is gone when the daemon starts again.
@@ -386,7 +397,7 @@ TEST_CASE("lanes of ended builds are removed at the next start, those of living 
 }
 
 TEST_CASE("a lane without its fifo is said, and the daemon serves the others") {
-  TestDaemon daemon;
+  TokenDaemon daemon;
   ControlClient(daemon.socket()).SharedLane();
   daemon.KillHard();
   const fs::path shared = daemon.runtime_dir() / std::to_string(getuid()) / "shared";
@@ -416,7 +427,7 @@ TEST_CASE("two users share one daemon, and no tokens") {
     printf("SKIPPED: other users can't run %s\n", ninja->c_str());
     return;
   }
-  TestDaemon daemon;
+  TokenDaemon daemon;
   ControlClient control(daemon.socket());
   v1::Request set;
   set.mutable_set()->set_jobs(4);
@@ -472,10 +483,9 @@ TEST_CASE("two users share one daemon, and no tokens") {
 TEST_CASE("ninja: -jN goes before the lane's tokens, which stay where they are") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  TestDaemon& daemon = own.daemon;
+  const std::string& lane = own.lane;
   for (const int jobs : {1, 6}) {
     Build build(6, 0.2);
     const ProgramResult result =
@@ -490,7 +500,7 @@ TEST_CASE("ninja: -jN goes before the lane's tokens, which stay where they are")
 TEST_CASE("ninja: the pool's size decides, one token less than jobs, also on one core") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
+  TokenDaemon daemon;
   for (const int jobs : {4, 2, 1}) {
     ControlClient control(daemon.socket());
     const std::string lane = control.Attach(static_cast<uint32_t>(jobs));
@@ -511,10 +521,8 @@ TEST_CASE("ninja: the pool's size decides, one token less than jobs, also on one
 TEST_CASE("ninja: the same fifo as one pipe's two ends, as run gives it to old clients") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  const std::string& lane = own.lane;
   Build build(4, 0.4);
   // PyPI's ninja takes it; upstream's warns and goes by its own width. Neither fails.
   const ProgramResult result = Run(InLaneByDescriptor(lane, {*ninja}, 4, build.work));
@@ -526,10 +534,8 @@ TEST_CASE("ninja: the same fifo as one pipe's two ends, as run gives it to old c
 TEST_CASE("ninja: one token between two builds moves to who still has work") {
   const std::optional<std::string> ninja = Tool("ninja");
   if (!ninja) return;
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(2);
-  REQUIRE(WaitForIdle(lane, 1));
+  FilledLane own(2);
+  const std::string& lane = own.lane;
   Build brief(2, 0.5);
   Build lengthy(2, 1);
   Program one(InLane(lane, {*ninja}, 2, brief.work));
@@ -549,7 +555,7 @@ TEST_CASE("ninja: one token between two builds moves to who still has work") {
 // --- The scenarios of ninja's misc/jobserver_pool_test.py, as far as a daemon has them -----------
 
 TEST_CASE("the width of a lane: asked for, the machine's by default, nonsense refused") {
-  TestDaemon daemon;
+  TokenDaemon daemon;
   ControlClient control(daemon.socket());
   const std::string three = control.Attach(3);
   CHECK(WaitForIdle(three, 2));
@@ -573,7 +579,7 @@ TEST_CASE("the width of a lane: asked for, the machine's by default, nonsense re
 // -------------------------------------------------------------------------
 
 TEST_CASE("a second daemon says who serves already and what to do, with its own exit code") {
-  TestDaemon daemon;
+  TokenDaemon daemon;
   const ProgramResult second = Run(daemon.Command());
   CHECK(second.exit_code == 3);
   CHECK(second.err.find("pid " + std::to_string(daemon.pid())) != std::string::npos);
@@ -631,7 +637,7 @@ TEST_CASE("SIGHUP reads the configuration again, a bad one changes nothing") {
   TempDir dir;
   const fs::path config = dir / "headroom.toml";
   WriteFile(config, "[jobs]\nmax = 2\n");
-  TestDaemon daemon({"--config", config.string()});
+  TokenDaemon daemon({"--config", config.string()});
   ControlClient control(daemon.socket());
   const std::string lane = control.Attach();
   REQUIRE(WaitForIdle(lane, 1));
@@ -652,7 +658,7 @@ TEST_CASE("SIGHUP reads the configuration again, a bad one changes nothing") {
 }
 
 TEST_CASE("a private daemon ends with its last lane, and offers no lasting environment") {
-  TestDaemon daemon({"--private"});
+  TokenDaemon daemon({"--private"});
   {
     ControlClient control(daemon.socket());
     const std::string lane = control.Attach(3);
@@ -667,11 +673,26 @@ TEST_CASE("a private daemon ends with its last lane, and offers no lasting envir
   CHECK_FALSE(fs::exists(daemon.socket()));
 }
 
+TEST_CASE("a private daemon stays for who has detached and still wants the trace") {
+  TokenDaemon daemon({"--private"});
+  {
+    ControlClient control(daemon.socket());
+    control.Attach(2);
+    control.Detach();
+    // Far longer than it stays for the next build.
+    std::this_thread::sleep_for(seconds(2));
+    v1::Request request;
+    request.mutable_trace();
+    CHECK(control.Call(request).trace().data().size() > 0);
+  }
+  const pid_t pid = daemon.pid();
+  CHECK(WaitUntil([&] { return ProcessState(pid).value_or('Z') == 'Z'; }, seconds(10)));
+}
+
 TEST_CASE("decisions are explained with their inputs, to whom they concern") {
-  TestDaemon daemon;
-  ControlClient control(daemon.socket());
-  const std::string lane = control.Attach(4);
-  REQUIRE(WaitForIdle(lane, 3));
+  FilledLane own(4);
+  ControlClient& control = own.control;
+  const std::string& lane = own.lane;
   v1::Request request;
   request.mutable_explain();
   const v1::Explanation explanation = control.Call(request).explanation();

@@ -155,9 +155,10 @@ StandinBuild CudaBuild(int count, std::uint64_t mean_bytes, double seconds) {
 
 std::vector<pid_t> LeftOver(const fs::path& runtime) {
   std::vector<pid_t> left;
-  const auto pids = sys::ListPids(sys::Roots());
+  sys::ProcessLister lister{sys::Roots()};
+  const auto pids = lister.List();
   if (!pids.ok()) return left;
-  for (const pid_t pid : *pids) {
+  for (const pid_t pid : **pids) {
     const auto lane = sys::ReadEnvironVariable(sys::Roots(), pid, "HEADROOM_LANE");
     if (lane && lane->starts_with(runtime.string())) left.push_back(pid);
   }

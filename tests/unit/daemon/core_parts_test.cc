@@ -36,6 +36,7 @@ using policy::LaneId;
 using policy::LaneKind;
 using policy::ProcId;
 using policy::Time;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 ProcId IdOf(pid_t pid) {
@@ -226,7 +227,7 @@ TEST_CASE("a helper that was killed is replaced, and what it held is handed on")
     // It ignores what a terminal or a service manager sends to all.
     kill(helper, SIGTERM);
     kill(helper, SIGINT);
-    CHECK_FALSE(WaitUntil([&] { return kill(helper, 0) != 0; }, std::chrono::milliseconds(100)));
+    CHECK_FALSE(WaitUntil([&] { return kill(helper, 0) != 0; }, milliseconds(100)));
     kill(helper, SIGKILL);
     CHECK(WaitUntil([&] {
       thawer.Tend();
@@ -358,6 +359,66 @@ TEST_CASE("a cgroup that vanishes leaves its parent, a lane that ends leaves not
   CHECK(domains->Hold(LaneId{1}, 77) == domains->host());
 }
 
+TEST_CASE("OOM kills below a v1 domain stay counted when the cgroup of the victim is gone") {
+  FakeHost host;
+  WriteFile(host.dir / "proc/self/mountinfo",
+            "30 1 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+  const auto pid_in = [&](int pid, const std::string& path) {
+    WriteFile(host.dir / "proc" / std::to_string(pid) / "cgroup", "4:memory:" + path + "\n");
+  };
+  const auto folder = [&](const std::string& path) {
+    return host.dir.path() / ("sys/fs/cgroup/memory" + path);
+  };
+  const auto cgroup = [&](const std::string& path, int64_t limit, int kills) {
+    WriteFile(folder(path) / "memory.limit_in_bytes", std::to_string(limit) + "\n");
+    WriteFile(folder(path) / "memory.usage_in_bytes", "4096\n");
+    WriteFile(folder(path) / "memory.stat",
+              "cache 0\nrss 0\ntotal_inactive_file 0\ntotal_active_file 0\n");
+    WriteFile(folder(path) / "memory.oom_control",
+              "oom_kill_disable 0\nunder_oom 0\noom_kill " + std::to_string(kills) + "\n");
+  };
+  constexpr int64_t kNone = 9223372036854771712;
+  cgroup("", kNone, 0);
+  cgroup("/a", int64_t{1} << 30, 5);
+  cgroup("/a/x", kNone, 7);  // killed before anybody looked: no news of /a
+  cgroup("/a/y", int64_t{1} << 29, 0);
+  pid_in(77, "/a/x");
+  pid_in(78, "/a/y");
+  absl::StatusOr<Domains> domains = Domains::Open(host.roots);
+  REQUIRE(domains.ok());
+  Heard heard;
+  domains->Start(heard.Emit());
+  const DomainId a = domains->Hold(LaneId{1}, 77);
+  const DomainId y = domains->Hold(LaneId{1}, 78);
+  REQUIRE(a != domains->host());
+  const auto kills = [&](DomainId id, const std::vector<policy::DomainSample>& samples) {
+    for (const policy::DomainSample& sample : samples) {
+      if (sample.id == id) return static_cast<int>(sample.oom_kills);
+    }
+    return -1;
+  };
+  // The first that is heard of a domain is no rise, whichever look it was.
+  CHECK(kills(a, domains->ReadFast()) == 5);
+  CHECK(kills(a, domains->ReadAll()) == 5);
+  cgroup("/a/x", kNone, 9);
+  cgroup("/a/y", int64_t{1} << 29, 1);
+  CHECK(kills(a, domains->ReadAll()) == 8);
+  CHECK(kills(y, domains->ReadAll()) == 1);
+  CHECK(domains->OomKills(a) == 8);
+  std::filesystem::remove_all(folder("/a/x"));
+  CHECK(kills(a, domains->ReadAll()) == 8);
+  CHECK(domains->OomKills(a) == 8);
+  cgroup("/a", int64_t{1} << 30, 6);
+  CHECK(kills(a, domains->ReadAll()) == 9);
+  // Made again under the same name: its counter begins anew, that of /a goes on.
+  cgroup("/a/x", kNone, 0);
+  domains->Hold(LaneId{1}, 77);
+  cgroup("/a/x", kNone, 1);
+  CHECK(domains->OomKills(a) == 10);
+  CHECK(kills(a, domains->ReadAll()) == 10);
+  domains->Drop(LaneId{1});
+}
+
 TEST_CASE("ZFS's cache is credited in slices, never whole (K8)") {
   CHECK(ArcCredit(0, policy::GiB(8).count) == 0);
   CHECK(ArcCredit(-5, policy::GiB(8).count) == 0);
@@ -405,10 +466,77 @@ TEST_CASE("the catalog sees processes come, exec and go, and their lane") {
   kill(pid, SIGKILL);
   child.Wait();
   now += seconds(2);
-  const std::vector<KnownProcess> gone = catalog.Refresh(now, {});
+  const Catalog::Changes changes = catalog.Refresh(now, {});
+  const std::vector<KnownProcess>& gone = changes.gone;
   CHECK(std::any_of(gone.begin(), gone.end(),
                     [&](const KnownProcess& process) { return process.id.pid == pid; }));
   CHECK_FALSE(catalog.processes().contains(pid));
+}
+
+TEST_CASE("the catalog lists nothing and tells of no change where nothing came or went") {
+  FakeHost host;
+  const auto stat = [&](int pid, const std::string& comm, char state, int ppid, int threads) {
+    WriteFile(host.dir / "proc" / std::to_string(pid) / "stat",
+              std::to_string(pid) + " (" + comm + ") " + state + " " + std::to_string(ppid) +
+                  " 1 1 0 0 0 0 0 0 0 5 5 0 0 20 0 " + std::to_string(threads) +
+                  " 0 99 4136960 497 0\n");
+  };
+  const auto tasks = [&](const std::string& count) {
+    WriteFile(host.dir / "proc/loadavg", "0.20 0.18 0.12 1/" + count + "\n");
+  };
+  stat(500, "make", 'S', 1, 1);
+  stat(501, "sh", 'S', 500, 1);
+  tasks("80 501");
+  Catalog catalog(host.roots);
+  Time now{seconds(100)};
+  const ProcId member{501, 99};
+  CHECK(catalog.Refresh(now, {member}).any);
+  now += milliseconds(100);
+  CHECK_FALSE(catalog.Refresh(now, {member}).any);
+  // Not told by the count: not there for up to a second.
+  stat(502, "cc1plus", 'S', 501, 1);
+  now += milliseconds(100);
+  CHECK_FALSE(catalog.Refresh(now, {member}).any);
+  CHECK_FALSE(catalog.processes().contains(502));
+  tasks("81 502");
+  now += milliseconds(100);
+  CHECK(catalog.Refresh(now, {member}).any);
+  CHECK(catalog.processes().contains(502));
+  stat(503, "cc1plus", 'S', 501, 1);
+  now += seconds(1);
+  CHECK(catalog.Refresh(now, {member}).any);
+  CHECK(catalog.processes().contains(503));
+  // A member that has been what it is for 40 s is looked at each 4 s, whatever it becomes.
+  now += seconds(40);
+  catalog.Refresh(now, {member});
+  stat(501, "cc1plus", 'S', 500, 3);
+  now += seconds(3);
+  CHECK_FALSE(catalog.Refresh(now, {member}).any);
+  now += milliseconds(1100);
+  CHECK(catalog.Refresh(now, {member}).any);
+  CHECK(catalog.processes().at(501).comm == "cc1plus");
+  CHECK(catalog.processes().at(501).threads == 3);
+  // Just exec'ed: looked at each time.
+  stat(501, "cc1plus", 'Z', 500, 1);
+  now += milliseconds(50);
+  CHECK(catalog.Refresh(now, {member}).any);
+  CHECK(catalog.processes().at(501).dead);
+  // What no lane has to do with comes and goes unheard, but is known; a root's child is heard of.
+  stat(600, "bash", 'S', 1, 1);
+  tasks("81 600");
+  now += milliseconds(50);
+  CHECK_FALSE(catalog.Refresh(now, {member}).any);
+  CHECK(catalog.processes().contains(600));
+  stat(601, "bash", 'S', 600, 1);
+  tasks("82 601");
+  now += milliseconds(50);
+  CHECK(catalog.Refresh(now, {member}, {600}).any);
+  // One that is learned of by other means is not taken for one that is gone.
+  stat(504, "cicc", 'R', 501, 1);
+  REQUIRE(catalog.Learn({504, 99}, now) != nullptr);
+  now += milliseconds(50);
+  CHECK(catalog.Refresh(now, {member}).gone.empty());
+  CHECK(catalog.processes().contains(504));
 }
 
 // --- Accounts

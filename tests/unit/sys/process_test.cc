@@ -6,12 +6,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <iostream>
+#include <thread>
 
 #include "server/sys/anon_reader.h"
 #include "server/sys/oom_score.h"
@@ -130,10 +132,10 @@ TEST_CASE("a process that is gone is nullopt everywhere") {
   child.Kill();
   // Dead, not yet reaped: a zombie has no memory.
   REQUIRE(Eventually([&] { return ReadProcStat(roots, child.pid())->dead(); }));
-  CHECK(reader->ReadAnonBytes() == 0);
+  CHECK_FALSE(reader->ReadMemory());
   CHECK_FALSE(reader->Read());
   child.Wait();
-  CHECK_FALSE(reader->ReadAnonBytes());
+  CHECK_FALSE(reader->ReadMemory());
   CHECK_FALSE(reader->Read());
   CHECK_FALSE(AnonReader::Open(roots, *id));
   CHECK_FALSE(ReadProcStat(roots, id->pid));
@@ -155,6 +157,43 @@ TEST_CASE("a pid that is used again is not taken for the old process") {
   CHECK_FALSE(AnonReader::Open(tree.roots(), {77, 98}));
   tree.Remove("proc/77/statm");
   CHECK_FALSE(AnonReader::Open(tree.roots(), {77, 99}));
+}
+
+TEST_CASE("CPU time comes from stat where /proc is not our own namespace's") {
+  const TempDir tree;
+  tree.Write("proc/77/stat", StatLine(77, "cicc", 'R', 1, 99));
+  tree.Write("proc/77/statm", "1010 497 456 8 0 98 0\n");
+  const auto reader = AnonReader::Open(tree.roots(), {77, 99});
+  REQUIRE(reader);
+  const auto sample = reader->Read();
+  REQUIRE(sample);
+  CHECK(sample->cpu == std::chrono::nanoseconds(std::chrono::seconds(889)) / TicksPerSecond());
+  CHECK(sample->memory.anon_bytes == 41 * PageBytes());
+  CHECK(sample->memory.resident_bytes == 497 * PageBytes());
+  // A zombie: no address space, and a stat that says so.
+  tree.Write("proc/77/statm", "0 0 0 0 0 0 0\n");
+  CHECK_FALSE(reader->ReadMemory());
+  CHECK_FALSE(reader->Read());
+}
+
+TEST_CASE("CPU time is that of all threads, and never more than there was") {
+  const auto reader = AnonReader::Open(Roots(), *ReadProcessId(Roots(), getpid()));
+  REQUIRE(reader);
+  const auto of_clock = [] {
+    timespec time = {};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
+  std::thread([&] {
+    const auto until = of_clock() + std::chrono::milliseconds(30);
+    while (of_clock() < until) {
+    }
+  }).join();
+  const auto before = of_clock();
+  const auto sample = reader->Read();
+  REQUIRE(sample);
+  CHECK(sample->cpu >= before);
+  CHECK(sample->cpu <= of_clock());
 }
 
 TEST_CASE("anonymous memory is seen, mapped files and shared memory are not") {
@@ -182,10 +221,10 @@ TEST_CASE("anonymous memory is seen, mapped files and shared memory are not") {
   REQUIRE(sample);
   // The child keeps a copy of what the test program itself had, which is little without sanitizers.
   const auto bytes = static_cast<int64_t>(kBytes);
-  CHECK(sample->anon_bytes > bytes - (4 << 20));
-  if (!UnderSanitizer()) CHECK(sample->anon_bytes < bytes + (16 << 20));
-  CHECK(sample->resident_bytes > 2 * bytes - (8 << 20));
-  CHECK(reader->ReadAnonBytes() == sample->anon_bytes);
+  CHECK(sample->memory.anon_bytes > bytes - (4 << 20));
+  if (!UnderSanitizer()) CHECK(sample->memory.anon_bytes < bytes + (16 << 20));
+  CHECK(sample->memory.resident_bytes > 2 * bytes - (8 << 20));
+  CHECK(reader->ReadMemory()->anon_bytes == sample->memory.anon_bytes);
 }
 
 TEST_CASE("a process may call itself anything") {
@@ -195,84 +234,91 @@ TEST_CASE("a process may call itself anything") {
   });
   REQUIRE(Eventually([&] { return ReadProcStat(Roots(), child.pid())->comm == ") R 1 1\n("; }));
   CHECK(ReadProcStat(Roots(), child.pid())->ppid == getpid());
-  const auto table = ProcessTable::Scan(Roots());
-  REQUIRE(table.ok());
-  const ProcessInfo* info = table->Find(child.pid());
-  REQUIRE(info != nullptr);
+  const auto info = ReadProcessInfo(Roots(), child.pid());
+  REQUIRE(info);
   CHECK(info->ppid == getpid());
 }
 
-ProcessInfo Info(pid_t pid, pid_t ppid, uint64_t start = 1) {
-  ProcessInfo info;
-  info.id = {pid, start};
-  info.ppid = ppid;
-  return info;
-}
-
-std::vector<pid_t> Pids(const std::vector<const ProcessInfo*>& infos) {
-  std::vector<pid_t> pids;
-  for (const ProcessInfo* info : infos) pids.push_back(info->id.pid);
-  return pids;
-}
-
-TEST_CASE("the process tree") {
-  const ProcessTable table({Info(40, 20), Info(1, 0), Info(20, 10), Info(10, 1), Info(30, 10),
-                            Info(50, 40), Info(60, 1), Info(70, 999)});
-  CHECK(Pids(table.Children(10)) == std::vector<pid_t>{20, 30});
-  CHECK(table.Children(50).empty());
-  CHECK(Pids(table.Children(999)) == std::vector<pid_t>{70});  // its parent was missed
-  CHECK(Pids(table.Subtree(10)) == std::vector<pid_t>{10, 20, 30, 40, 50});
-  CHECK(Pids(table.Subtree(999)) == std::vector<pid_t>{70});
-  CHECK(table.Subtree(12345).empty());
-  CHECK(Pids(table.Ancestors(50)) == std::vector<pid_t>{40, 20, 10, 1});
-  CHECK(table.Ancestors(70).empty());
-  CHECK(table.Find(60) != nullptr);
-  CHECK(table.Find(61) == nullptr);
-  CHECK(table.Find(ProcessId{60, 1}) != nullptr);
-  CHECK(table.Find(ProcessId{60, 2}) == nullptr);
-  CHECK(ProcessTable().Subtree(1).empty());
-}
-
-TEST_CASE("an impossible circle of parents ends") {
-  const ProcessTable table({Info(10, 30), Info(20, 10), Info(30, 20), Info(5, 5)});
-  CHECK(table.Subtree(10).size() == 3);
-  CHECK(table.Ancestors(10).size() == 2);
-  CHECK(table.Subtree(5).size() == 1);
-  CHECK(table.Ancestors(5).empty());
-}
-
-TEST_CASE("a scan of a fake /proc") {
+TEST_CASE("a listing of a fake /proc") {
   const TempDir tree;
-  CHECK(ProcessTable::Scan(tree.roots()).status().code() == absl::StatusCode::kNotFound);
-  tree.Write("proc/100/stat", StatLine(100, "ninja", 'S', 1, 5));
+  ProcessLister lister(tree.roots());
+  CHECK(lister.List().status().code() == absl::StatusCode::kNotFound);
   tree.Write("proc/101/stat", StatLine(101, "sh (x) R", 'S', 100, 6));
+  tree.Write("proc/100/stat", StatLine(100, "ninja", 'S', 1, 5));
   tree.Write("proc/102/stat", "half a li");
   tree.MakeFolder("proc/103");
   tree.Write("proc/self/stat", StatLine(100, "self", 'S', 1, 5));
   tree.Write("proc/1x/stat", StatLine(9, "x", 'S', 1, 5));
-  const auto table = ProcessTable::Scan(tree.roots());
-  REQUIRE(table.ok());
-  REQUIRE(table->Find(100) != nullptr);
-  CHECK(table->Find(100)->comm == "ninja");
-  CHECK(table->Find(100)->uid == getuid());
-  CHECK(table->Find(100)->cpu_ticks == 889);
-  CHECK(table->Find(100)->threads == 4);
-  CHECK(table->Find(100)->rss_bytes == 497 * PageBytes());
-  CHECK(Pids(table->Subtree(100)) == std::vector<pid_t>{100, 101});
-  CHECK(table->Find(102) == nullptr);
+  const auto pids = lister.List();
+  REQUIRE(pids.ok());
+  CHECK(**pids == std::vector<pid_t>{100, 101, 102, 103});
+  const auto info = ReadProcessInfo(tree.roots(), 100);
+  REQUIRE(info);
+  CHECK(info->comm == "ninja");
+  CHECK(info->uid == getuid());
+  CHECK(info->cpu_ticks == 889);
+  CHECK(info->threads == 4);
+  CHECK(info->rss_bytes == 497 * PageBytes());
+  CHECK(ReadProcessInfo(tree.roots(), 101)->ppid == 100);
+  CHECK_FALSE(ReadProcessInfo(tree.roots(), 102));
+  CHECK_FALSE(ReadProcessInfo(tree.roots(), 103));
+  tree.MakeFolder("proc/99");
+  CHECK((*lister.List())->front() == 99);
 }
 
-TEST_CASE("a scan of the real /proc") {
+TEST_CASE("whether a process came or went") {
+  const TempDir tree;
+  tree.Write("proc/loadavg", "0.20 0.18 0.12 1/80 11206\n");
+  ProcessLister lister(tree.roots());
+  CHECK(lister.Changed());  // nothing was listed yet
+  REQUIRE(lister.List().ok());
+  CHECK_FALSE(lister.Changed());
+  tree.Write("proc/loadavg", "9.99 0.18 0.12 7/80 11206\n");
+  CHECK_FALSE(lister.Changed());
+  tree.Write("proc/loadavg", "9.99 0.18 0.12 7/79 11206\n");  // one ended
+  CHECK(lister.Changed());
+  REQUIRE(lister.List().ok());
+  CHECK_FALSE(lister.Changed());
+  tree.Write("proc/loadavg", "9.99 0.18 0.12 7/79 11207\n");  // one began and ended
+  CHECK(lister.Changed());
+  REQUIRE(lister.List().ok());
+  tree.Write("proc/loadavg", "what is this?\n");
+  CHECK(lister.Changed());
+
+  for (const char* text :
+       {"", "0.20 0.18 0.12 80 11206\n", "0.20 0.18 0.12 1/80\n", "0.20 0.18 0.12 1/x 11206\n",
+        "0.20 0.18 0.12 1/80 11206 7\n", "0.20 0.18 0.12 1/-80 11206\n"}) {
+    INFO(text);
+    CHECK_FALSE(ParseTaskCount(text));
+  }
+  CHECK(ParseTaskCount("0.20 0.18 0.12 1/80 11206\n") == TaskCount{80, 11206});
+
+  // Where there is no such file it must always be listed.
+  const TempDir bare;
+  bare.MakeFolder("proc/1");
+  ProcessLister blind(bare.roots());
+  REQUIRE(blind.List().ok());
+  CHECK(blind.Changed());
+}
+
+TEST_CASE("a listing of the real /proc") {
+  ProcessLister lister{Roots()};
   Child child(Sleep);
-  const auto table = ProcessTable::Scan(Roots());
-  REQUIRE(table.ok());
-  REQUIRE(table->Find(child.pid()) != nullptr);
-  CHECK(table->Find(child.pid())->ppid == getpid());
-  CHECK(table->Find(child.pid())->uid == geteuid());
-  const auto subtree = Pids(table->Subtree(getpid()));
-  CHECK(std::find(subtree.begin(), subtree.end(), child.pid()) != subtree.end());
-  CHECK(std::is_sorted(table->processes().begin(), table->processes().end(),
-                       [](const auto& a, const auto& b) { return a.id.pid < b.id.pid; }));
+  const auto pids = lister.List();
+  REQUIRE(pids.ok());
+  CHECK(std::is_sorted((*pids)->begin(), (*pids)->end()));
+  CHECK(std::binary_search((*pids)->begin(), (*pids)->end(), child.pid()));
+  CHECK(std::binary_search((*pids)->begin(), (*pids)->end(), getpid()));
+  CHECK(ReadProcessInfo(Roots(), child.pid())->ppid == getpid());
+  CHECK(ReadProcessInfo(Roots(), child.pid())->uid == geteuid());
+  child.Kill();
+  child.Wait();
+  CHECK(lister.Changed());
+  const auto after = lister.List();
+  REQUIRE(after.ok());
+  CHECK_FALSE(std::binary_search((*after)->begin(), (*after)->end(), child.pid()));
+  Child next(Sleep);
+  CHECK(lister.Changed());
 }
 
 TEST_CASE("who has a file open") {
@@ -333,19 +379,37 @@ TEST_CASE("reading stays cheap") {
     return static_cast<double>(after.tv_sec - before.tv_sec) +
            static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
   };
-  const double anon = seconds_of([&] {
-                        for (int i = 0; i < 10000; ++i) reader->ReadAnonBytes();
-                      }) /
-                      10000;
+  constexpr int kReads = 10000;
+  const double memory = seconds_of([&] {
+                          for (int i = 0; i < kReads; ++i) reader->ReadMemory();
+                        }) /
+                        kReads;
+  const double with_cpu = seconds_of([&] {
+                            for (int i = 0; i < kReads; ++i) reader->Read();
+                          }) /
+                          kReads;
+  ProcessLister lister{Roots()};
+  REQUIRE(lister.List().ok());
+  const double unchanged = seconds_of([&] {
+                             for (int i = 0; i < kReads; ++i) lister.Changed();
+                           }) /
+                           kReads;
   size_t processes = 0;
   constexpr int kScans = 20;
   const double scan = seconds_of([&] {
-    for (int i = 0; i < kScans; ++i) processes += ProcessTable::Scan(Roots())->processes().size();
+    for (int i = 0; i < kScans; ++i) {
+      for (const pid_t pid : **lister.List()) {
+        if (ReadProcessInfo(Roots(), pid)) ++processes;
+      }
+    }
   });
   const double per_thousand = scan / static_cast<double>(processes) * 1000;
-  WARN("anon read " << anon * 1e6 << " us; scan " << per_thousand * 1e3
-                    << " ms per 1,000 processes (" << processes / kScans << " here)");
-  CHECK(anon < 20e-6);
+  WARN("memory " << memory * 1e6 << " us, with CPU time " << with_cpu * 1e6 << " us; nothing new "
+                 << unchanged * 1e6 << " us; all read " << per_thousand * 1e3
+                 << " ms per 1,000 processes (" << processes / kScans << " here)");
+  CHECK(memory < 20e-6);
+  CHECK(with_cpu < 30e-6);
+  CHECK(unchanged < 50e-6);
   CHECK(per_thousand < 0.17);
 }
 
