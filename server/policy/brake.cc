@@ -74,7 +74,7 @@ class JobProcs {
     JobState* job = nullptr;
     for (ProcState& proc : state_.procs) {
       if (!proc.in_job) continue;
-      if (job == nullptr || job->job != proc.job) job = FindJob(state_, proc.job);
+      job = FindJob(state_, proc.job, job);
       if (job != nullptr) visit(proc, static_cast<size_t>(job - state_.jobs.data()));
     }
   }

@@ -77,6 +77,13 @@ JobState* FindJob(State& state, ProcId job) {
   return it != state.jobs.end() && it->job == job ? &*it : nullptr;
 }
 
+JobState* FindJob(State& state, ProcId job, JobState* last) {
+  if (last != nullptr && last->job == job) return last;
+  JobState* next = last == nullptr ? state.jobs.data() : last + 1;
+  if (next != state.jobs.data() + state.jobs.size() && next->job == job) return next;
+  return FindJob(state, job);
+}
+
 const JobState* FindJob(const State& state, ProcId job) {
   const auto it = LowerBoundJob(state.jobs, job);
   return it != state.jobs.end() && it->job == job ? &*it : nullptr;
@@ -197,7 +204,7 @@ void Track(State& state, const std::vector<ProcSample>& samples, Time now) {
     }
     growth += proc.use.anon - before;
     if (proc.in_job) {
-      if (job == nullptr || job->job != proc.job) job = FindJob(state, proc.job);
+      job = FindJob(state, proc.job, job);
       if (job != nullptr) {
         job->now_anon += proc.use.anon - before;
         job->now_cpu += proc.use.cpu - cpu_before;

@@ -14,6 +14,9 @@ ProcState* FindProc(State& state, ProcId proc);
 const ProcState* FindProc(const State& state, ProcId proc);
 JobState* FindJob(State& state, ProcId job);
 const JobState* FindJob(const State& state, ProcId job);
+// The same where processes are gone through in their order: mostly it is `last`, that of the
+// process before (null: none), or the one after.
+JobState* FindJob(State& state, ProcId job, JobState* last);
 
 void Track(State& state, const JobSeen& seen, Time now);
 void Track(State& state, const JobGone& gone);
