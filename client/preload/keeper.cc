@@ -915,6 +915,14 @@ bool Gate::Split() {
   // once, and its orphans must find their way here.
   sys::Prctl(PR_SET_NAME, sys::Pointer(kKeeperName));
   sys::Prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Where a filter forbids it (seccomp), nobody could tell of the worker's end: no keeper then. A
+  // full table gets room later.
+  if (signals_ < 0) signals_ = sys::SignalDescriptor(sys::kAllSignals);
+  if (signals_ < 0 && signals_ != -EMFILE && signals_ != -ENFILE) {
+    worker_ = signals_;
+    signals_ = -1;
+    return false;
+  }
   worker_ = Fork();
   if (worker_ == 0) {
     BecomeWorker();
