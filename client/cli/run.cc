@@ -21,6 +21,7 @@
 #include "client/cli/careful_lane.h"
 #include "client/cli/command.h"
 #include "client/cli/environment.h"
+#include "client/cli/heartbeat.h"
 #include "client/cli/make_version.h"
 #include "client/cli/parallel.h"
 #include "client/cli/paths.h"
@@ -151,11 +152,12 @@ Lane GetLane(asio::io_context& io, const RunOptions& options, const Places& plac
   return CarefulFallback(options, places, cores, wrong);
 }
 
-asio::awaitable<void> Build(Command& command, Session* session, int trace, int& status,
-                            std::chrono::steady_clock::time_point& ended,
+asio::awaitable<void> Build(Command& command, Session* session, HeartbeatLoop* heartbeat, int trace,
+                            int& status, std::chrono::steady_clock::time_point& ended,
                             std::optional<v1::LaneSummary>& summary) {
   status = co_await command.Wait();
   ended = std::chrono::steady_clock::now();
+  if (heartbeat != nullptr) heartbeat->Stop();
   if (session == nullptr) co_return;
   session->Stop();
   summary = co_await session->Close(ExitCodeOf(status));
@@ -260,9 +262,17 @@ void Run(const RunOptions& options) {
   int status = 0;
   auto ended = began;
   std::optional<v1::LaneSummary> summary;
+  std::unique_ptr<HeartbeatLoop> heartbeat;
+  if (lane.session && gated) {
+    heartbeat = std::make_unique<HeartbeatLoop>(
+        io, HeartbeatLoop::Options{[&] { return lane.session->runtime_dir(); }, geteuid(), lane.dir,
+                                   [](const std::string& text) { Say(text); }});
+    asio::co_spawn(io, heartbeat->Run(), asio::detached);
+  }
   if (lane.session) asio::co_spawn(io, lane.session->Keep(), asio::detached);
-  asio::co_spawn(io, Build(command, lane.session.get(), trace.get(), status, ended, summary),
-                 asio::detached);
+  asio::co_spawn(
+      io, Build(command, lane.session.get(), heartbeat.get(), trace.get(), status, ended, summary),
+      asio::detached);
   io.run();
   for (const std::string& line : SummaryLines(ended - began, summary)) Say(line);
   lane.careful.reset();

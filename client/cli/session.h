@@ -45,6 +45,8 @@ class Session {
   // Writes the daemon's trace to an open file; after Close.
   boost::asio::awaitable<absl::Status> SaveTrace(int fd);
 
+  // Of the daemon that keeps the lane.
+  const std::string& runtime_dir() const { return runtime_dir_; }
   // The error of Open is a daemon's own answer to what was asked, not the want of a daemon.
   bool refused() const { return refused_; }
 

@@ -103,6 +103,51 @@ int CoresOf(const LaneState& lane) {
   return lane.jobs_cap.value_or(lane.cores);
 }
 
+void CountTools(const policy::State& state, const StatusFacts& facts, LaneId lane, policy::Time now,
+                v1::Lane* to) {
+  std::set<policy::GateId> blocked;
+  for (const auto& [id, gate] : state.gates) {
+    if (gate.phase == policy::GatePhase::kWaiting) blocked.insert(gate.under);
+  }
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+  policy::Duration longest{};
+  std::optional<policy::Time> let_go;
+  std::set<DomainId> above;
+  for (const auto& [id, gate] : state.gates) {
+    if (gate.lane != lane) continue;
+    if (gate.phase == policy::GatePhase::kWaiting) {
+      ++waiting;
+      AddWithParents(state, gate.domain, above);
+      longest = std::max(longest, now - gate.asked_at);
+    } else if (gate.phase == policy::GatePhase::kAdmitted ||
+               gate.phase == policy::GatePhase::kRunning) {
+      if (!blocked.contains(id)) ++running;
+      let_go = let_go ? std::max(*let_go, gate.admitted_at) : gate.admitted_at;
+    }
+  }
+  if (waiting > 0 && let_go) longest = std::min(longest, now - *let_go);
+  const DomainState* tightest = nullptr;
+  for (const DomainId id : above) {
+    const auto found = state.domains.find(id);
+    if (found == state.domains.end()) continue;
+    if (tightest == nullptr || HeadroomOf(found->second, facts) < HeadroomOf(*tightest, facts)) {
+      tightest = &found->second;
+    }
+  }
+  if (tightest != nullptr) Fill(*tightest, facts, to->mutable_waits_in());
+  uint64_t bytes = 0;
+  for (const policy::ProcState& proc : state.procs) {
+    if (proc.lane == lane && proc.gate != policy::GateId::kNone) {
+      bytes += NotNegative(proc.use.anon.count);
+    }
+  }
+  to->set_tools_bytes(bytes);
+  to->set_tools_running(running);
+  to->set_tools_waiting(waiting);
+  to->set_stuck_ns(NotNegative(longest.count()));
+}
+
 }  // namespace
 
 std::string WaitsFor(const LaneState& lane, std::optional<policy::ReasonCode> last_reason) {
@@ -253,6 +298,7 @@ v1::Status BuildStatus(const policy::State& state, const StatusFacts& facts, pol
     to->set_age_ns(NotNegative((now - gate.asked_at).count()));
     to->set_state("waiting");
   }
+  for (auto& [id, lane] : lanes) CountTools(state, facts, id, now, lane);
   if (left_out > 0) out.add_notes(absl::StrCat(left_out, " more jobs are not listed"));
   return out;
 }

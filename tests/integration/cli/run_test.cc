@@ -1,7 +1,9 @@
 // `headroom run` against a daemon that the test plays: what it asks for, what CMD gets, exit codes,
 // signals, the terminal, and daemons that misbehave.
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,6 +98,37 @@ TEST_CASE("run attaches with what was asked for, and detaches with CMD's exit co
   CHECK(!attach.without_prediction());
   CHECK(!attach.has_spoiled_peak());
   CHECK(asked.dropped == 0);
+}
+
+TEST_CASE("Where nothing starts for want of memory a line says so, on stderr alone") {
+  const TempDir dir;
+  FakeDaemon daemon(dir.path());
+  v1::Lane* lane = daemon.status.add_lanes();
+  lane->set_dir(daemon.lane_dir());
+  lane->set_cores(8);
+  lane->set_tools_running(1);
+  lane->set_tools_waiting(2);
+  lane->set_stuck_ns(12'000'000'000);
+  lane->set_tools_bytes(300 * kMiB);
+  lane->mutable_waits_in()->set_total(400 * kMiB);
+  lane->mutable_waits_in()->set_available(100 * kMiB);
+  const int gate = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = daemon.lane_dir() + "/gate.sock";
+  REQUIRE(path.size() < sizeof address.sun_path);
+  path.copy(address.sun_path, path.size());
+  REQUIRE(bind(gate, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  // Two looks or more, one line.
+  const ProgramResult result = Run(RunIn(dir.path(), {"--", "sh", "-c", "sleep 5; echo done"}));
+  INFO(result.err);
+  const std::string line =
+      "headroom: 2 tools wait for memory: 1 running takes 300 MiB of 400 MiB\n";
+  CHECK(Contains(result.err, line));
+  CHECK(!Contains(result.err.substr(result.err.find(line) + line.size()), "for memory"));
+  CHECK(result.out == "done\n");
+  CHECK(result.wall_seconds < 10);
+  close(gate);
 }
 
 TEST_CASE("Hidden test options reach the daemon") {
