@@ -719,8 +719,14 @@ void Gate::StopSelf(int signal) {
   // Below a build tool it is that one's stop that the shell sees, so fg may come before this: the
   // worker goes on already, and the signal just sent has taken the place of the group's SIGCONT. A
   // SIGCONT of our own takes it back. (One that comes from here on does so by itself.)
-  const Stat worker = ReadStat(worker_);
-  if (worker.known && worker.state != 'T') sys::Kill(keeper_pid_, sys::kSigCont);
+  // Looked at twice: the kernel hands a group's SIGCONT to one process after the other.
+  for (int look = 0; look < 2; ++look) {
+    if (look > 0) sys::Poll(nullptr, 0, 1);
+    const Stat worker = ReadStat(worker_);
+    if (!worker.known || worker.state == 'T') continue;
+    sys::Kill(keeper_pid_, sys::kSigCont);
+    break;
+  }
   sys::SetMask(sys::kAllSignals & ~sys::Bit(signal));  // Stops here.
   sys::SetMask(sys::kAllSignals);
   sys::SetAction(signal, &old, nullptr);
