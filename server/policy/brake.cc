@@ -19,6 +19,10 @@ constexpr Duration kSettle = std::chrono::milliseconds(200);
 // Nothing is thawed sooner, so that a decision on the edge does not flutter.
 constexpr Duration kLeastFrozen = std::chrono::milliseconds(500);
 
+// Who has just been let go at the gate may be seen before its keeper has told of it, and looks like
+// one that no gate holds. It was planned with, and to stop it at once would undo the decision.
+constexpr Duration kKeeperTells = std::chrono::seconds(1);
+
 // An expected excess below this share of the domain is noise.
 constexpr double kNoise = 0.02;
 
@@ -124,9 +128,14 @@ Time FrozenAt(const State& state, JobProcs& job_procs, const Unit& unit) {
   return at;
 }
 
-bool CanFreeze(const State& state, const Unit& unit) {
+bool CanFreeze(const State& state, const Unit& unit, Time now) {
   if (unit.frozen || unit.lane == LaneId::kNone) return false;
   if (unit.job) return state.jobs[unit.index].procs > 0;
+  const ProcState& proc = state.procs[unit.index];
+  if (proc.gate == GateId::kNone && now - proc.use.since < kKeeperTells) {
+    const auto lane = state.lanes.find(unit.lane);
+    return lane == state.lanes.end() || !lane->second.gated;
+  }
   return true;
 }
 
@@ -213,7 +222,7 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
       if (unit.frozen && unit.domain >= 0 && unit.lane != LaneId::kNone) {
         standing[static_cast<size_t>(unit.domain)].push_back(i);
       }
-      if (!CanFreeze(state, unit)) continue;
+      if (!CanFreeze(state, unit, now)) continue;
       if (!unit.job) {
         // A gated process that can be run again is evicted (gate.cc), and only when memory is
         // really short: what it then gives back is worth more than standing still.
