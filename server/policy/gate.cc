@@ -39,6 +39,16 @@ constexpr double kAging = 0.5;
 // One that does not fit for this long is not overtaken any more.
 constexpr Duration kPatience = std::chrono::seconds(30);
 
+// One that was evicted more than once waits longer each time, up to a limit: what did not fit twice
+// would else be started and taken back every half second beside a large one that needs its time.
+constexpr Duration kFirstBackOff = std::chrono::milliseconds(500);
+constexpr Duration kLongestBackOff = std::chrono::seconds(8);
+
+Duration BackOff(int attempt) {
+  if (attempt < 3) return Duration{0};
+  return std::min(kLongestBackOff, kFirstBackOff * (1 << std::min(attempt - 3, 10)));
+}
+
 // Whoever needs less than this part of the memory that goes with one core is light: it may overtake
 // the impatient.
 constexpr double kLight = 0.5;
@@ -51,22 +61,20 @@ double Seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-// True, and the evidence used up, when an OOM kill in the domain or above explains an end. A kill
-// is counted in its domain and in all above, the host included: it explains one end, not one each.
+// True, and the evidence used up, when an OOM kill explains an end. The kernel counts a kill for
+// the cgroup of the one that it killed, whoever ran out of memory (memory.events,
+// memory.oom_control), and so for all above: only the count of a gate's own domain speaks of it.
+// Those above count what was killed anywhere else on the machine as well. It explains one end, not
+// one each.
 bool TakeOomEvidence(State& state, DomainId id, Time now) {
-  bool found = false;
+  const DomainState* own = FindDomain(state, id);
+  if (own == nullptr || own->oom_unclaimed == 0 || now - own->oom_at > kOomEvidence) return false;
   int hops = 0;
-  const DomainState* at = FindDomain(state, id);
-  while (at != nullptr && hops++ < 64) {
-    DomainState& domain = state.domains.at(at->id);
-    if (domain.oom_unclaimed > 0 && now - domain.oom_at <= kOomEvidence) {
-      domain.oom_unclaimed -= 1;
-      found = true;
-    }
-    if (domain.parent == DomainId::kNone) break;
-    at = FindDomain(state, domain.parent);
+  for (auto at = state.domains.find(own->id); at != state.domains.end() && hops++ < 64;
+       at = state.domains.find(at->second.parent)) {
+    if (at->second.oom_unclaimed > 0) at->second.oom_unclaimed -= 1;
   }
-  return found;
+  return true;
 }
 
 // What an evicted process had is free from now on, in its domain and all above.
@@ -582,6 +590,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
         recent = recent || (domain.admitted_at != Time{} && now - domain.admitted_at < kRamp);
       }
       if (hold) continue;
+      if (now - gate.asked_at < BackOff(gate.attempt)) continue;
       if (room.bytes < 0) {
         if (now - gate.asked_at > kPatience) closed.insert(gate.domain);
         too_large.emplace(gate.domain, gate.klass);

@@ -304,6 +304,48 @@ TEST_CASE("one OOM kill explains one end") {
   CHECK(TheVerdict(host).reason.code == ReasonCode::kRetryKilled);
 }
 
+TEST_CASE("an OOM kill somewhere else on the machine explains nothing") {
+  Host host = Gated(4);
+  const DomainId cgroup{7};
+  DomainSeen seen;
+  seen.id = cgroup;
+  seen.parent = kHost;
+  seen.name = "cgroup";
+  seen.limit = GiB(32);
+  host.Feed(seen);
+  uint64_t in_cgroup = 0;
+  const auto look = [&] {
+    Sample sample;
+    sample.domains.resize(2);
+    sample.domains[0].id = kHost;
+    sample.domains[0].available = GiB(60);
+    sample.domains[0].oom_kills = host.oom_kills;
+    sample.domains[1].id = cgroup;
+    sample.domains[1].available = GiB(30);
+    sample.domains[1].oom_kills = in_cgroup;
+    host.Feed(sample);
+    host.Take();
+  };
+  look();
+  for (uint64_t i = 1; i <= 2; ++i) {
+    GateRequest request = Ask(i);
+    request.domain = cgroup;
+    host.Feed(request);
+    host.Wait(Sec(1));
+    host.Feed(Tick{});
+    Start(host, i);
+  }
+  ++host.oom_kills;  // in another cgroup
+  look();
+  host.Feed(Killed(1, GiB(1)));
+  CHECK(TheVerdict(host).reason.code == ReasonCode::kRetryKilled);
+  ++host.oom_kills;
+  ++in_cgroup;
+  look();
+  host.Feed(Killed(2, GiB(1)));
+  CHECK(TheVerdict(host).reason.code == ReasonCode::kRetryOomKill);
+}
+
 TEST_CASE("its own ends are passed on as they are (K19)") {
   Host host = Gated(4);
   host.Feed(Ask(1));
