@@ -2,12 +2,16 @@
 // work is thrown away, and the builds are faster than with the best fixed -j of each scenario.
 #include "tests/sim/random.h"
 
+#include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "tests/sim/scenario.h"
 
@@ -41,7 +45,7 @@ const std::vector<Command>& Recorded() {
 
 TEST_CASE("The stored best fixed -j is what the simulator finds") {
   const std::map<uint64_t, Best> best = ReadBest();
-  REQUIRE(best.size() >= 100);
+  REQUIRE(best.size() >= 1000);
   for (const uint64_t number : {2U, 6U, 22U}) {
     INFO("scenario " << number);
     const Outcome found =
@@ -63,11 +67,24 @@ TEST_CASE("Random scenarios under the gate") {
   int compared = 0;
   double wasted = 0;
   double cpu = 0;
-  constexpr uint64_t kScenarios = 25;
+  // Each is a second or two of work by itself: they are shared out among the cores.
+  constexpr uint64_t kScenarios = 300;
+  std::vector<Outcome> outcomes(kScenarios);
+  std::atomic<uint64_t> next{0};
+  Recorded();
+  std::vector<std::thread> workers;
+  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) {
+    workers.emplace_back([&] {
+      for (uint64_t at = next++; at < kScenarios; at = next++) {
+        outcomes[at] =
+            Simulate(RandomScenario(Recorded(), at + 1), ParsePolicy("headroom").value());
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
   for (uint64_t number = 1; number <= kScenarios; ++number) {
+    const Outcome& outcome = outcomes[number - 1];
     INFO("scenario " << number);
-    const Outcome outcome =
-        Simulate(RandomScenario(Recorded(), number), ParsePolicy("headroom").value());
     CHECK_FALSE(outcome.run.failed);
     CHECK(outcome.run.foreign_kills == 0);
     CHECK(outcome.broken.empty());
@@ -79,7 +96,10 @@ TEST_CASE("Random scenarios under the gate") {
       ++compared;
     }
   }
-  CHECK(with_kills <= 1);
+  std::cout << with_kills << " of " << kScenarios << " with a kernel OOM kill, "
+            << 100 * wasted / cpu << " % of the CPU time thrown away, "
+            << std::exp(log_speed / compared) << " times the best fixed -j\n";
+  CHECK(with_kills < 0.01 * kScenarios);
   CHECK(wasted < 0.03 * cpu);
   REQUIRE(compared > 0);
   CHECK(std::exp(log_speed / compared) >= 1.5);
