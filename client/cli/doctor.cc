@@ -150,7 +150,7 @@ void LookAtMemory(const MachineFacts& machine, Findings& out) {
           "to run a compiler again",
           absl::StrCat(group.name, "/memory.oom.group = 1"),
           "set it to 0 (systemd: OOMPolicy=continue in the unit; Kubernetes: singleProcessOOMKill)"
-          "; until then Headroom keeps more memory free");
+          "; until then give more room: headroom run --reserve 20%");
     if (group.memory.high_bytes &&
         (!group.memory.limit_bytes || *group.memory.high_bytes < *group.memory.limit_bytes))
       out.Add(
