@@ -117,8 +117,12 @@ TEST_CASE("of many descendants as many run as there are cores, and one at least"
   CHECK(running <= static_cast<size_t>(cores));
   std::set<GateId> done;
   for (int round = 0; round < 200 && done.size() < 64; ++round) {
-    for (const auto& [id, gate] : host.state.gates) {
-      if (gate.phase != GatePhase::kAdmitted || gate.under == GateId::kNone) continue;
+    const auto next =
+        std::find_if(host.state.gates.begin(), host.state.gates.end(), [](const auto& entry) {
+          return entry.second.phase == GatePhase::kAdmitted && entry.second.under != GateId::kNone;
+        });
+    if (next != host.state.gates.end()) {
+      const GateId id = next->first;  // the entry ends with the process
       done.insert(id);
       Start(host, static_cast<uint64_t>(id));
       GateEnded ended;
@@ -126,7 +130,6 @@ TEST_CASE("of many descendants as many run as there are cores, and one at least"
       ended.end = GateEnd::kExit;
       host.Feed(ended);
       host.Feed(GateGone{id});
-      break;
     }
     host.Wait(Sec(0.2));
     host.Look();
