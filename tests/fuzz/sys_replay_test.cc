@@ -1,29 +1,18 @@
-// Replays the corpus of sys's parsers, whole, cut off at every byte and garbled. Seeds are fixed.
-#include <algorithm>
+// Replays the corpus of sys's parsers, whole, cut off at every byte and garbled.
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <random>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "tests/fuzz/replay.h"
 #include "tests/fuzz/sys_parsers.h"
 
 namespace {
 
-std::vector<std::pair<std::string, std::string>> Corpus() {
-  std::vector<std::pair<std::string, std::string>> corpus;
-  const std::filesystem::path folder = HEADROOM_SOURCE_DIR "/tests/fuzz/corpus/sys";
-  for (const auto& file : std::filesystem::directory_iterator(folder)) {
-    std::ifstream in(file.path(), std::ios::binary);
-    corpus.emplace_back(file.path().filename().string(),
-                        std::string(std::istreambuf_iterator<char>(in), {}));
-  }
-  std::sort(corpus.begin(), corpus.end());
-  return corpus;
-}
+using headroom::testing::FeedCutOff;
+using headroom::testing::FeedGarbled;
+using headroom::testing::FeedWhole;
+using headroom::testing::ReadCorpus;
+
+constexpr const char* kCorpus = HEADROOM_SOURCE_DIR "/tests/fuzz/corpus/sys";
 
 void Feed(const std::string& text) {
   // A broken promise aborts: the test's failure names it on stderr.
@@ -31,58 +20,15 @@ void Feed(const std::string& text) {
 }
 
 TEST_CASE("every text of the corpus is borne by every parser") {
-  const auto corpus = Corpus();
-  REQUIRE(corpus.size() >= 30);
-  for (const auto& [name, text] : corpus) {
-    INFO(name);
-    REQUIRE_FALSE(text.empty());
-    Feed(text);
-  }
-  Feed("");
+  FeedWhole(ReadCorpus(kCorpus), 30, Feed);
 }
 
 TEST_CASE("texts cut off anywhere are borne") {
-  for (const auto& [name, text] : Corpus()) {
-    INFO(name);
-    // Every byte of the short ones; of the long ones every one near the start, then in strides.
-    for (size_t size = 0; size < text.size(); size += size < 300 ? 1 : 37) {
-      Feed(text.substr(0, size));
-      Feed(text.substr(text.size() - size));
-    }
-  }
+  FeedCutOff(ReadCorpus(kCorpus), Feed);
 }
 
 TEST_CASE("garbled texts are borne") {
-  std::mt19937 random(20261201);
-  const auto pick = [&random](size_t below) { return random() % below; };
-  const std::string special = std::string("\0\n\t ():,-=/\\\xff", 13) + "0918";
-  for (const auto& [name, text] : Corpus()) {
-    INFO(name);
-    for (int round = 0; round < 60; ++round) {
-      std::string garbled = text;
-      for (size_t change = 0, count = 1 + pick(8); change < count && !garbled.empty(); ++change) {
-        const size_t at = pick(garbled.size());
-        switch (pick(5)) {
-          case 0:  // another byte
-            garbled[at] = static_cast<char>(pick(256));
-            break;
-          case 1:  // one that means something
-            garbled[at] = special[pick(special.size())];
-            break;
-          case 2:  // a part left out
-            garbled.erase(at, 1 + pick(16));
-            break;
-          case 3:  // a part twice
-            garbled.insert(at, garbled.substr(pick(garbled.size()), 1 + pick(32)));
-            break;
-          case 4:  // a number too large for any type
-            garbled.insert(at, "99999999999999999999999");
-            break;
-        }
-      }
-      Feed(garbled);
-    }
-  }
+  FeedGarbled(ReadCorpus(kCorpus), 60, Feed);
 }
 
 }  // namespace
