@@ -18,6 +18,24 @@ namespace {
 
 constexpr const char* kLibrary = "libheadroom.so";
 
+struct Segment {
+  uint32_t type = 0;
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+
+// Entry `index` of a program header table; Header: Elf32_Phdr or Elf64_Phdr, elf(5).
+template <typename Header>
+std::optional<Segment> ReadSegment(int file, uint64_t table, int index) {
+  Header entry{};
+  const uint64_t at = table + static_cast<uint64_t>(index) * sizeof entry;
+  if (pread(file, &entry, sizeof entry, static_cast<off_t>(at)) !=
+      static_cast<ssize_t>(sizeof entry)) {
+    return std::nullopt;
+  }
+  return Segment{entry.p_type, entry.p_offset, entry.p_filesz};
+}
+
 // The program's own loader; empty: none, it is static. nullopt: can't be told.
 std::optional<std::string> ReadInterpreter(const sys::Roots& roots, pid_t pid) {
   const std::string path = absl::StrCat(roots.proc, "/", pid, "/exe");
@@ -34,33 +52,13 @@ std::optional<std::string> ReadInterpreter(const sys::Roots& roots, pid_t pid) {
   const uint64_t table = wide ? header.e_phoff : narrow.e_phoff;
   const int count = std::min<int>(wide ? header.e_phnum : narrow.e_phnum, 64);
   for (int i = 0; i < count; ++i) {
-    uint64_t offset = 0;
-    uint64_t size = 0;
-    uint32_t type = 0;
-    if (wide) {
-      Elf64_Phdr entry{};
-      if (pread(file.get(), &entry, sizeof entry,
-                static_cast<off_t>(table + static_cast<uint64_t>(i) * sizeof entry)) !=
-          static_cast<ssize_t>(sizeof entry)) {
-        return std::nullopt;
-      }
-      type = entry.p_type;
-      offset = entry.p_offset;
-      size = entry.p_filesz;
-    } else {
-      Elf32_Phdr entry{};
-      if (pread(file.get(), &entry, sizeof entry,
-                static_cast<off_t>(table + static_cast<uint64_t>(i) * sizeof entry)) !=
-          static_cast<ssize_t>(sizeof entry)) {
-        return std::nullopt;
-      }
-      type = entry.p_type;
-      offset = entry.p_offset;
-      size = entry.p_filesz;
-    }
-    if (type != PT_INTERP) continue;
-    std::string name(std::min<uint64_t>(size, 4096), '\0');
-    const ssize_t got = pread(file.get(), name.data(), name.size(), static_cast<off_t>(offset));
+    const std::optional<Segment> segment = wide ? ReadSegment<Elf64_Phdr>(file.get(), table, i)
+                                                : ReadSegment<Elf32_Phdr>(file.get(), table, i);
+    if (!segment) return std::nullopt;
+    if (segment->type != PT_INTERP) continue;
+    std::string name(std::min<uint64_t>(segment->size, 4096), '\0');
+    const ssize_t got =
+        pread(file.get(), name.data(), name.size(), static_cast<off_t>(segment->offset));
     if (got <= 0) return std::nullopt;
     name.resize(strnlen(name.data(), static_cast<size_t>(got)));
     return name;
