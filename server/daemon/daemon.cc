@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +45,18 @@ constexpr int kGoneScans = 2;
 
 std::string Str(const absl::Status& status) {
   return std::string(status.message());
+}
+
+// With the remedy, where that is what is wrong.
+absl::Status OutOfFiles(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return absl::UnavailableError(
+      absl::StrCat(Str(status), ": headroomd has all of the ", limit.rlim_cur,
+                   " files open that it may have; raise that (LimitNOFILE= in headroomd.service; "
+                   "ulimit -n where "
+                   "headroom run starts it), or wait until other builds have ended"));
 }
 
 policy::Reserve FromProto(const v1::Reserve& reserve) {
@@ -458,7 +471,9 @@ void Daemon::NoteFreeze(Lane& lane, const ProcId& frozen) {
 }
 
 void Daemon::Thaw(const ProcId& proc) {
-  if (gate_.Thaw(proc)) return;
+  gate_.Thaw(proc);
+  // Also one whose keeper has told of it since it was stopped by a signal: the keeper knows nothing
+  // of that.
   const auto held = thawer_.held().find(proc);
   if (held == thawer_.held().end()) return;
   if (const absl::Status sent = held->second.Send(SIGCONT); !sent.ok() && !absl::IsNotFound(sent)) {
@@ -530,17 +545,26 @@ void Daemon::OnEnded(const EndedTool& tool) {
 // --- Control
 // --------------------------------------------------------------------------------------
 
+absl::StatusOr<sys::ProcessId> Daemon::Identify(pid_t pid) const {
+  const std::string path = absl::StrCat(options_.roots.proc, "/", pid, "/stat");
+  const absl::StatusOr<std::string> text = sys::ReadFile(path);
+  if (!text.ok() && absl::IsResourceExhausted(text.status())) return OutOfFiles(text.status());
+  const std::optional<sys::ProcStat> stat = text.ok() ? sys::ParseProcStat(*text) : std::nullopt;
+  if (!stat) {
+    return absl::NotFoundError(
+        absl::StrCat("process ", pid, " isn't to be seen from here (another pid namespace?)"));
+  }
+  return stat->id();
+}
+
 absl::StatusOr<v1::Attached> Daemon::OnAttach(const Peer& peer, const v1::AttachRequest& request) {
   if (ending_) return absl::UnavailableError("this daemon is just ending; try again");
   if (request.has_jobs()) {
     if (const absl::Status good = CheckJobs(request.jobs()); !good.ok()) return good;
   }
   if (const absl::Status good = CheckReserve(request.reserve()); !good.ok()) return good;
-  const std::optional<sys::ProcessId> root = sys::ReadProcessId(options_.roots, peer.pid);
-  if (!root) {
-    return absl::NotFoundError(
-        absl::StrCat("process ", peer.pid, " isn't to be seen from here (another pid namespace?)"));
-  }
+  const absl::StatusOr<sys::ProcessId> root = Identify(peer.pid);
+  if (!root.ok()) return root.status();
   if (request.without_prediction() || request.has_spoiled_peak()) {
     if (!options_.private_daemon) {
       return absl::PermissionDeniedError(
@@ -561,9 +585,9 @@ absl::StatusOr<v1::Attached> Daemon::OnAttach(const Peer& peer, const v1::Attach
     remembered.mutable_root()->set_pid(id.pid);
     remembered.mutable_root()->set_start(id.start);
     absl::StatusOr<LaneFolder> folder = folders_.CreateOwn(peer.uid, peer.pid, remembered);
-    if (!folder.ok()) return folder.status();
+    if (!folder.ok()) return OutOfFiles(folder.status());
     absl::StatusOr<Lane*> opened = OpenLane(*std::move(folder), id, false);
-    if (!opened.ok()) return opened.status();
+    if (!opened.ok()) return OutOfFiles(opened.status());
     lane = *opened;
   } else {
     for (auto& [known, there] : lanes_) {

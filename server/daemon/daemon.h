@@ -73,6 +73,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   void OnDropped(const Peer& peer) override;
 
  private:
+  absl::StatusOr<sys::ProcessId> Identify(pid_t pid) const;
   struct Lane {
     Lane(policy::LaneId lane_id, LaneFolder lane_folder, policy::Time now)
         : id(lane_id), folder(std::move(lane_folder)), account(now) {}

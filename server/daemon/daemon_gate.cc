@@ -35,6 +35,11 @@ constexpr milliseconds kNamedWithin{500};
 // debugger).
 constexpr milliseconds kAsksWithin{500};
 
+// Where twenty processes share a core it may take seconds until it asks, or until its keeper tells
+// of it. One that has computed so little has not come to main(), or has done nothing there.
+constexpr seconds kAsksOnABusyMachineWithin{20};
+constexpr double kBeforeMainCpuSeconds = 0.05;
+
 // A look at who waits for a build tool that is gone: two of them within 2 s end it.
 constexpr milliseconds kForsakenEvery{500};
 
@@ -49,6 +54,13 @@ double Age(const ProcId& proc) {
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
          static_cast<double>(proc.start) / static_cast<double>(sys::TicksPerSecond());
+}
+
+bool NotAtMainYet(const sys::Roots& roots, const ProcId& proc) {
+  if (Age(proc) > std::chrono::duration<double>(kAsksOnABusyMachineWithin).count()) return false;
+  const std::optional<sys::ProcStat> stat = sys::ReadProcStat(roots, proc.pid);
+  return stat && static_cast<double>(stat->cpu_ticks()) <
+                     kBeforeMainCpuSeconds * static_cast<double>(sys::TicksPerSecond());
 }
 
 // Whether what is frozen was told to end: its status takes 10 us each to read.
@@ -260,11 +272,14 @@ Daemon::Claim Daemon::OnFound(const KnownProcess& process, LaneId id,
     return Claim::kTaken;
   }
   if (out_of_reach_.contains(process.id)) return Claim::kTell;
-  const bool young = Age(process.id) < std::chrono::duration<double>(kAsksWithin).count() ||
-                     core_.Now() - process.changed_at < kAsksWithin;
   const auto parent = observer_.catalog().processes().find(process.ppid);
   const bool kept = parent != observer_.catalog().processes().end() &&
                     parent->second.comm == gate::kGateKeeperName;
+  // A keeper that we talk with tells of its worker, or is shown out.
+  if (kept && gate_.IsKeeper(parent->second.id)) return Claim::kLater;
+  const bool young = Age(process.id) < std::chrono::duration<double>(kAsksWithin).count() ||
+                     core_.Now() - process.changed_at < kAsksWithin ||
+                     NotAtMainYet(options_.roots, process.id);
   if (kept) return young ? Claim::kLater : Claim::kTell;
   switch (ReadReach(options_.roots, process.id.pid)) {
     case Reach::kInside:

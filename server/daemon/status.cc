@@ -8,6 +8,7 @@
 
 #include "server/policy/admit.h"
 #include "server/policy/domain.h"
+#include "server/policy/track.h"
 
 namespace headroom::daemon {
 namespace {
@@ -61,11 +62,18 @@ void AddWithParents(const policy::State& state, DomainId id, std::set<DomainId>&
 const DomainState* Tightest(const policy::State& state, const StatusFacts& facts) {
   std::set<DomainId> candidates;
   for (const auto& [id, lane] : state.lanes) AddWithParents(state, lane.domain, candidates);
+  // A build may put its tools into cgroups of their own, below the lane's.
+  for (const auto& [id, gate] : state.gates) AddWithParents(state, gate.domain, candidates);
+  for (const policy::ProcState& proc : state.procs) {
+    if (proc.lane != LaneId::kNone) AddWithParents(state, proc.domain, candidates);
+  }
   const DomainState* tightest = nullptr;
   for (const auto& [id, domain] : state.domains) {
     const bool host = domain.parent == DomainId::kNone;
     // The host binds every lane, also one whose domain is not known any more.
     if (!host && !candidates.contains(id)) continue;
+    // What was never looked at has no figures yet.
+    if (!domain.sampled && !host) continue;
     if (tightest == nullptr || HeadroomOf(domain, facts) < HeadroomOf(*tightest, facts))
       tightest = &domain;
   }
@@ -130,7 +138,7 @@ void CountTools(const policy::State& state, const StatusFacts& facts, LaneId lan
   const DomainState* tightest = nullptr;
   for (const DomainId id : above) {
     const auto found = state.domains.find(id);
-    if (found == state.domains.end()) continue;
+    if (found == state.domains.end() || (!found->second.sampled && above.size() > 1)) continue;
     if (tightest == nullptr || HeadroomOf(found->second, facts) < HeadroomOf(*tightest, facts)) {
       tightest = &found->second;
     }
@@ -197,16 +205,26 @@ void AddOutlook(policy::State state, StatusFacts& facts) {
   };
   for (const auto& [id, domain] : state.domains)
     facts.plans[id].reserve = policy::ReserveOf(state, domain, nullptr);
-  const policy::Plan plan(state, {});
+  std::vector<uint32_t> classes;
+  for (const auto& [id, gate] : state.gates) classes.push_back(gate.klass);
+  const policy::Plan plan(state, classes);
   for (size_t i = 0; i < plan.domains().size(); ++i) {
     const policy::Plan::Room room = plan.Own(static_cast<int>(i), policy::kTokenSafety);
     facts.plans[plan.domains()[i].id].expected_growth = bytes(room.growth + room.safety);
   }
   for (const policy::Unit& unit : plan.units()) {
     const policy::ProcId job = unit.job ? state.jobs[unit.index].job : state.procs[unit.index].job;
+    if (!unit.job) {
+      const policy::GateId gate = state.procs[unit.index].gate;
+      if (gate != policy::GateId::kNone) facts.predicted_gates[gate] = bytes(unit.forecast.peak);
+    }
     if (!job) continue;
     Bytes& peak = facts.predicted[job];
     peak += bytes(unit.forecast.peak);
+  }
+  for (const auto& [id, gate] : state.gates) {
+    if (facts.predicted_gates.contains(id)) continue;
+    facts.predicted_gates[id] = bytes(plan.Of({{gate.klass, 1.0}}, gate.floor).need);
   }
 }
 
@@ -287,16 +305,23 @@ v1::Status BuildStatus(const policy::State& state, const StatusFacts& facts, pol
     to->set_age_ns(NotNegative((now - job.use.since).count()));
     to->set_state(tools != tools_of.end() && tools->second.all_frozen ? "frozen" : "running");
   }
+  // What waits, and what runs below no client that is known: a shell loop has no jobs.
   for (const auto& [id, gate] : state.gates) {
-    if (gate.phase != policy::GatePhase::kWaiting) continue;
+    const bool waits = gate.phase == policy::GatePhase::kWaiting;
+    const bool runs =
+        gate.phase == policy::GatePhase::kAdmitted || gate.phase == policy::GatePhase::kRunning;
+    if (!waits && (!runs || policy::FindJob(state, gate.job) != nullptr)) continue;
     v1::Job* to = add(gate.lane);
     if (to == nullptr) continue;
-    to->set_pid(gate.keeper.pid);
+    const policy::ProcState* worker = waits ? nullptr : policy::FindProc(state, gate.worker);
+    to->set_pid(worker != nullptr ? worker->proc.pid : gate.keeper.pid);
     to->set_driver(gate.tool);
     if (may_see(gate.lane)) to->set_source(gate.source);
-    to->set_predicted_peak(NotNegative(std::max(gate.predicted_peak, gate.floor).count));
-    to->set_age_ns(NotNegative((now - gate.asked_at).count()));
-    to->set_state("waiting");
+    if (worker != nullptr) to->set_bytes(NotNegative(worker->use.anon.count));
+    if (const auto peak = facts.predicted_gates.find(id); peak != facts.predicted_gates.end())
+      to->set_predicted_peak(NotNegative(std::max(peak->second, gate.floor).count));
+    to->set_age_ns(NotNegative((now - (waits ? gate.asked_at : gate.admitted_at)).count()));
+    to->set_state(waits ? "waiting" : worker != nullptr && worker->frozen ? "frozen" : "running");
   }
   for (auto& [id, lane] : lanes) CountTools(state, facts, id, now, lane);
   if (left_out > 0) out.add_notes(absl::StrCat(left_out, " more jobs are not listed"));

@@ -46,10 +46,12 @@ struct StatusFacts {
   std::map<policy::LaneId, LaneFacts> lanes;
   // What a running job is expected to reach; jobs that are missing here have no figure.
   std::map<policy::ProcId, policy::Bytes> predicted;
+  // The same of a process at the gate, waiting or running.
+  std::map<policy::GateId, policy::Bytes> predicted_gates;
   std::vector<std::string> notes;
 };
 
-// Fills `plans` and `predicted`, as the policy would plan now. Takes the state by value: planning
+// Fills `plans` and what is predicted, as the policy would plan now. Takes the state by value: planning
 // makes classes in it.
 void AddOutlook(policy::State state, StatusFacts& facts);
 

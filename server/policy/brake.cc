@@ -139,6 +139,14 @@ bool CanFreeze(const State& state, const Unit& unit, Time now) {
   return true;
 }
 
+// Of a gated process that can be run again, null for any other.
+const GateState* Replayable(const State& state, const Unit& unit) {
+  if (unit.job) return nullptr;
+  const GateId gate = state.procs[unit.index].gate;
+  const auto found = gate == GateId::kNone ? state.gates.end() : state.gates.find(gate);
+  return found != state.gates.end() && found->second.replayable ? &found->second : nullptr;
+}
+
 // What it will come to at most: with 95 % as long as only the prior is known, then with 84 %; what
 // is missed then, the next looks still see in time.
 double AtMost(const Plan& plan, const Unit& unit) {
@@ -195,6 +203,19 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
     }
   }
 
+  // Stopped before its keeper had told of it: the gate has planned with it, and can take it back.
+  for (size_t i = 0; plan.any_frozen() && i < units.size(); ++i) {
+    const Unit& unit = units[i];
+    const GateState* gate = Replayable(state, unit);
+    if (!unit.frozen || unit.domain < 0 || gate == nullptr || gate->phase != GatePhase::kRunning) {
+      continue;
+    }
+    plan.Thaw(i);
+    Signal(state, job_procs, unit, false,
+           Why(ReasonCode::kRoomAgain, plan.domains()[static_cast<size_t>(unit.domain)], unit), now,
+           actions);
+  }
+
   // In each domain and all below it, the oldest that moves.
   std::vector<size_t> oldest(domain_count, none);
   for (size_t i = 0; i < units.size(); ++i) {
@@ -223,13 +244,9 @@ void Brake(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
         standing[static_cast<size_t>(unit.domain)].push_back(i);
       }
       if (!CanFreeze(state, unit, now)) continue;
-      if (!unit.job) {
-        // A gated process that can be run again is evicted (gate.cc), and only when memory is
-        // really short: what it then gives back is worth more than standing still.
-        const GateId gate = state.procs[unit.index].gate;
-        const auto found = gate == GateId::kNone ? state.gates.end() : state.gates.find(gate);
-        if (found != state.gates.end() && found->second.replayable) continue;
-      }
+      // A gated process that can be run again is evicted (gate.cc), and only when memory is really
+      // short: what it then gives back is worth more than standing still.
+      if (Replayable(state, unit) != nullptr) continue;
       for (int at = unit.domain; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
         if (oldest[static_cast<size_t>(at)] != i) moving[static_cast<size_t>(at)].push_back(i);
       }

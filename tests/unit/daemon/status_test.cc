@@ -27,6 +27,7 @@ policy::DomainState Domain(DomainId id, DomainId parent, const char* name, int64
   domain.name = name;
   domain.limit = MiB(limit_mib);
   domain.available = MiB(available_mib);
+  domain.sampled = true;
   return domain;
 }
 
@@ -116,6 +117,30 @@ TEST_CASE("memory is that of the tightest domain of any lane") {
     world.AddLane(2, kGroup, 1000);
     CHECK(world.Build().memory().domain() == "/tight");
   }
+  SECTION("that of a tool at the gate, below the lane's; not one that was never looked at") {
+    world.AddLane(1, kHost, 1000);
+    CHECK(world.Build().memory().domain() == "host");
+    policy::GateState gate;
+    gate.gate = policy::GateId{7};
+    gate.lane = LaneId{1};
+    gate.domain = kGroup;
+    world.state.gates[gate.gate] = gate;
+    CHECK(world.Build().memory().domain() == "/build");
+    CHECK(world.Build().memory().total() == uint64_t{2000} << 20);
+    CHECK(world.Build().lanes(0).waits_in().domain() == "/build");
+    world.state.domains[kGroup].sampled = false;
+    CHECK(world.Build().memory().domain() == "host");
+  }
+  SECTION("that of a tool that no gate holds, below the lane's") {
+    world.AddLane(1, kHost, 1000);
+    policy::ProcState proc;
+    proc.proc = {9, 1};
+    proc.domain = kGroup;
+    world.state.procs.push_back(proc);
+    CHECK(world.Build().memory().domain() == "host");  // of no lane
+    world.state.procs[0].lane = LaneId{1};
+    CHECK(world.Build().memory().domain() == "/build");
+  }
   SECTION("nothing known at all") {
     CHECK_FALSE(BuildStatus({}, {}, {}, 0).has_memory());
   }
@@ -134,6 +159,7 @@ TEST_CASE("lanes, jobs and pools") {
   world.AddProc(31, 30, true);
   world.AddProc(32, 30, true);
   world.facts.predicted[{10, 1}] = MiB(900);
+  world.facts.predicted_gates[policy::GateId{1}] = MiB(20);
   policy::GateState gate;
   gate.lane = LaneId{1};
   gate.keeper = {40, 1};
@@ -142,7 +168,9 @@ TEST_CASE("lanes, jobs and pools") {
   gate.floor = MiB(50);
   gate.asked_at = policy::Time(std::chrono::seconds(99));
   world.state.gates[policy::GateId{1}] = gate;
+  // Runs in a job that is listed.
   gate.phase = policy::GatePhase::kRunning;
+  gate.job = {30, 1};
   world.state.gates[policy::GateId{2}] = gate;
 
   const auto status = world.Build(1000);
@@ -262,4 +290,40 @@ TEST_CASE("figures of the plan are the policy's own") {
   CHECK(busy.plans[kOther].expected_growth == policy::Bytes{0});
   REQUIRE(busy.predicted.size() == 3);
   CHECK(busy.predicted[policy::ProcId{10, 1}] > MiB(50));
+}
+
+TEST_CASE("tools at the gate are listed with what they have and are expected to need") {
+  World world;
+  world.state.lanes.clear();
+  world.AddLane(1, kGroup, 1000).gated = true;
+  for (const uint64_t id : {1U, 2U}) {
+    policy::GateRequest request;
+    request.gate = policy::GateId{id};
+    request.lane = LaneId{1};
+    request.domain = kGroup;
+    request.keeper = {static_cast<int>(100 + id), 1};
+    request.info.tool = "cicc";
+    request.info.source = "a.cu";
+    request.replayable = true;
+    policy::Step(world.state, request, world.now);
+  }
+  const policy::ProcId worker{200, 1};
+  policy::Step(world.state, policy::GateStarted{policy::GateId{1}, worker}, world.now);
+  world.now += std::chrono::seconds(1);
+  policy::Sample sample;
+  sample.procs.push_back({worker, MiB(300), std::chrono::seconds(1)});
+  policy::Step(world.state, sample, world.now);
+  daemon::AddOutlook(world.state, world.facts);
+  const auto status = world.Build();
+  REQUIRE(status.lanes(0).jobs_size() == 2);
+  // Below no client that is known (a shell loop), and so of no job.
+  const auto& runs = status.lanes(0).jobs(0);
+  CHECK(runs.state() == "running");
+  CHECK(runs.pid() == 200);
+  CHECK(runs.bytes() == uint64_t{300} << 20);
+  CHECK(runs.predicted_peak() > uint64_t{300} << 20);
+  const auto& waits = status.lanes(0).jobs(1);
+  CHECK(waits.state() == "waiting");
+  CHECK(waits.pid() == 102);
+  CHECK(waits.predicted_peak() > uint64_t{300} << 20);
 }

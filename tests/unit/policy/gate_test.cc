@@ -220,6 +220,38 @@ TEST_CASE("short of memory the youngest is evicted, with what it had reached, an
   CHECK(admitted[0] == 3);
 }
 
+TEST_CASE("stopped before its keeper had told of it, it goes on once that has") {
+  Host host = Gated(4, GiB(4));
+  host.Feed(Ask(1));
+  Start(host, 1);
+  host.Wait(Sec(0.1));
+  const ProcId late{50, 1};
+  host.Feed(Tool(50, "cicc", "late.cu"));
+  // A machine so busy that nobody has told of it for seconds; meanwhile memory runs short.
+  host.Wait(Sec(3));
+  for (int t = 1; t <= 20 && All<Freeze>(host.actions).empty(); ++t) {
+    host.Wait(Sec(0.1));
+    host.available = GiB(4) - MiB(200 * t);
+    host.Look({}, {{ProcId{50, 1}, MiB(1), Sec(0.1)}, {ProcId{2001, 1}, MiB(200 * t), Sec(t)}});
+  }
+  const std::vector<Freeze> freezes = All<Freeze>(host.Take());
+  REQUIRE(freezes.size() == 1);
+  REQUIRE(freezes[0].proc == late);
+  // Still too little for both by what is expected of them: the gate had planned with it before.
+  REQUIRE(host.state.procs.front().frozen);
+  host.Feed(Ask(2));
+  host.state.gates.at(GateId{2}).phase = GatePhase::kAdmitted;
+  host.Wait(Sec(0.1));
+  host.Feed(GateStarted{GateId{2}, late});
+  const std::vector<Thaw> thaws = All<Thaw>(host.Take());
+  REQUIRE(thaws.size() == 1);
+  CHECK(thaws[0].proc == late);
+  // And stays going.
+  host.Wait(Sec(1));
+  host.Look({}, {{late, MiB(50), Sec(0.2)}, {ProcId{2001, 1}, MiB(4000), Sec(21)}});
+  CHECK(All<Freeze>(host.Take()).empty());
+}
+
 TEST_CASE("killed with OOM evidence: again, then alone, then the end") {
   Host host = Gated(4, GiB(4));
   host.Feed(Ask(1));
