@@ -47,7 +47,7 @@ void Domains::RefreshMounts() {
 
 void Domains::Start(Emit emit) {
   emit_ = std::move(emit);
-  host_told_ = {kHost, DomainId::kNone, "host", Bytes{}, false};
+  host_told_ = {kHost, DomainId::kNone, "host", Bytes{}, false, false};
   host_last_.id = kHost;
   ReadHost(true, &host_last_);
 }
@@ -65,6 +65,8 @@ void Domains::ReadHost(bool all, policy::DomainSample* sample) {
     policy::DomainSeen now = host_told_;
     now.limit = Bytes{info->total_bytes};
     now.swap_possible = info->swap_total_bytes > 0;
+    now.kills_group = std::any_of(nodes_.begin(), nodes_.end(),
+                                  [](const auto& entry) { return entry.second.kills_group; });
     if (now != host_told_) {
       host_told_ = now;
       emit_(now);
@@ -110,7 +112,20 @@ DomainId Domains::Lookup(pid_t pid) const {
   }
 }
 
+bool Domains::KillsGroup(const Node& node) const {
+  for (const auto& [id, below] : nodes_) {
+    if (!below.kills_group) continue;
+    for (const Node* up = &below; up != nullptr;) {
+      if (up == &node) return true;
+      const auto next = up->parent ? nodes_.find(*up->parent) : nodes_.end();
+      up = next == nodes_.end() ? nullptr : &next->second;
+    }
+  }
+  return false;
+}
+
 void Domains::Tell(Node& node, const sys::CgroupMemory& reading) {
+  node.kills_group = reading.oom_group;
   const std::optional<int64_t> limit = reading.EffectiveLimitBytes();
   if (!limit) {
     if (node.id == DomainId::kNone) return;
@@ -123,8 +138,12 @@ void Domains::Tell(Node& node, const sys::CgroupMemory& reading) {
     node.told = {};
   }
   const policy::DomainSeen now = {
-      node.id, NearestFrom(node.parent), node.cgroup.name(), Bytes{*limit},
-      host_told_.swap_possible && reading.swap_limit_bytes.value_or(1) > 0};
+      node.id,
+      NearestFrom(node.parent),
+      node.cgroup.name(),
+      Bytes{*limit},
+      host_told_.swap_possible && reading.swap_limit_bytes.value_or(1) > 0,
+      KillsGroup(node)};
   if (now != node.told) {
     node.told = now;
     emit_(now);
@@ -148,7 +167,7 @@ DomainId Domains::Hold(LaneId lane, pid_t pid) {
     const sys::FileId id = cgroup->id();
     auto node = nodes_.find(id);
     if (node == nodes_.end()) {
-      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, {}, 0, {}};
+      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, {}, 0, false, {}};
       node = nodes_.emplace(id, std::move(fresh)).first;
       if (const std::optional<sys::CgroupMemory> reading = node->second.cgroup.Read()) {
         Tell(node->second, *reading);

@@ -84,6 +84,7 @@ class Domains {
     std::optional<uint64_t> own_oom_kills;  // as its own counter said last
     // Its own and, on v1, those of cgroups below it since they are known; never less than before.
     uint64_t oom_kills = 0;
+    bool kills_group = false;  // memory.oom.group
     std::map<policy::LaneId, int> holders;
   };
 
@@ -96,6 +97,9 @@ class Domains {
   void Tell(Node& node, const sys::CgroupMemory& reading);
   void Forget(std::map<sys::FileId, Node>::iterator node);
   void CountOomKills(Node& node, const sys::CgroupMemory& reading);
+  // Whether an OOM kill at this limit may end a whole group: memory.oom.group counts at the limit's
+  // own cgroup and at all between it and the victim (mem_cgroup_get_oom_group in mm/memcontrol.c).
+  bool KillsGroup(const Node& node) const;
   void ReadHost(bool all, policy::DomainSample* sample);
 
   sys::Roots roots_;

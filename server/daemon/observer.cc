@@ -72,6 +72,7 @@ Observer::Observer(boost::asio::io_context& io, ObserverHost& host, const sys::R
       host_(host),
       roots_(roots),
       domains_(std::move(domains)),
+      temp_space_(roots),
       options_(std::move(options)),
       catalog_(roots),
       timer_(io) {
@@ -132,6 +133,7 @@ void Observer::AddLane(Lane lane) {
   std::set<uint32_t> uids;
   for (const auto& [other, there] : lanes_) uids.insert(there.lane.uid);
   catalog_.SetUsers(std::move(uids));
+  temp_space_.Hold(id, entry.lane.root.pid);
   if (running_) {
     SetIdle(false);
     LookSoon();
@@ -150,6 +152,7 @@ void Observer::RemoveLane(LaneId lane) {
   lanes_.erase(lane);
   stale_ = true;
   domains_.Drop(lane);
+  temp_space_.Drop(lane);
   std::erase_if(told_jobs_, [&](const auto& job) { return job.second.lane == lane; });
 }
 
@@ -158,6 +161,7 @@ void Observer::SetRoot(LaneId lane, const ProcId& root) {
   if (entry == lanes_.end()) return;
   entry->second.lane.root = root;
   stale_ = true;
+  temp_space_.Hold(lane, root.pid);
 }
 
 void Observer::LookSoon() {
@@ -716,6 +720,7 @@ void Observer::Scan(Time now) {
   const bool slow = now >= slow_due_;
   if (slow) slow_due_ = now + options_.slow;
   sample.domains = slow ? domains_.ReadAll() : domains_.ReadFast();
+  if (slow) sample.temps = temp_space_.Read();
   for (auto& [proc, tool] : tools_) {
     KnownProcess* process = tool.process;
     if (!process->reader) continue;

@@ -33,6 +33,7 @@
 #include "server/daemon/catalog.h"
 #include "server/daemon/domains.h"
 #include "server/daemon/gate_server.h"
+#include "server/daemon/temp_space.h"
 #include "server/daemon/tree.h"
 #include "server/policy/event.h"
 #include "server/policy/types.h"
@@ -223,6 +224,7 @@ class Observer {
   ObserverHost& host_;
   sys::Roots roots_;
   Domains domains_;
+  TempSpace temp_space_;
   Options options_;
   Catalog catalog_;
   boost::asio::steady_timer timer_;

@@ -18,12 +18,16 @@ Bytes DefaultReserve(Bytes limit) {
   return std::max(Share(limit, Permyriad{300}), std::min(Share(limit, Permyriad{700}), MiB(512)));
 }
 
+Bytes DefaultReserve(const DomainState& domain) {
+  return DefaultReserve(domain.limit) * (domain.kills_group ? 2 : 1);
+}
+
 Bytes ReserveOf(const State& state, const DomainState& domain, const LaneState* lane) {
   if (lane != nullptr && lane->reserve_bytes) return *lane->reserve_bytes;
   if (lane != nullptr && lane->reserve_share) return Share(domain.limit, *lane->reserve_share);
   if (state.reserve_bytes) return *state.reserve_bytes;
   if (state.reserve_share) return Share(domain.limit, *state.reserve_share);
-  return DefaultReserve(domain.limit);
+  return DefaultReserve(domain);
 }
 
 const DomainState* FindDomain(const State& state, DomainId id) {

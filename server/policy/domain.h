@@ -13,6 +13,8 @@ namespace headroom::policy {
 // What is never planned with: design.md's default is max(3 %, min(7 %, 512 MiB)) of the domain. In
 // small cgroups less than 5 % was measured to be too thin for the sampler's delay.
 Bytes DefaultReserve(Bytes limit);
+// Twice that, where one OOM kill ends the whole build with nothing left to run anything again.
+Bytes DefaultReserve(const DomainState& domain);
 
 // The reserve of `domain`: the lane's own wish (null: none), else the configured one, else the
 // default.

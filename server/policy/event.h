@@ -43,6 +43,8 @@ struct DomainSeen {
   std::string name;                   // "host", or the cgroup's path
   Bytes limit;                        // MemTotal, or the cgroup's limit
   bool swap_possible = false;         // said in reasons; swap is never planned with
+  // One OOM kill here ends all of a build at once (memory.oom.group of it or of a cgroup below).
+  bool kills_group = false;
   friend bool operator==(const DomainSeen&, const DomainSeen&) = default;
 };
 
@@ -121,6 +123,13 @@ struct LaneSample {
   friend bool operator==(const LaneSample&, const LaneSample&) = default;
 };
 
+// The file system that a lane's TMPDIR lies on. Lanes of which nothing is known have none.
+struct TempSample {
+  LaneId id = LaneId::kNone;
+  Bytes free;
+  friend bool operator==(const TempSample&, const TempSample&) = default;
+};
+
 // The daemon wrote (minted > 0) or took back (collected > 0) tokens, as an action asked. It may
 // have done less than asked; what it collects later for a standing debt is reported as it comes.
 struct TokensMoved {
@@ -188,6 +197,7 @@ struct Sample {
   std::vector<DomainSample> domains;
   std::vector<LaneSample> lanes;
   std::vector<ProcSample> procs;
+  std::vector<TempSample> temps = {};
   friend bool operator==(const Sample&, const Sample&) = default;
 };
 

@@ -7,6 +7,7 @@
 
 #include "server/policy/domain.h"
 #include "server/policy/predict.h"
+#include "server/policy/temp.h"
 #include "server/policy/track.h"
 
 namespace headroom::policy {
@@ -503,6 +504,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     queue.waiters.push_back(i);
   }
   size_t next_urgent = 0;
+  TempPlan temps(state, now);
   std::set<DomainId> closed;  // an impatient one waits for room there
   // Kinds that did not fit in this decision: their like need not be tried again.
   std::set<std::pair<DomainId, uint32_t>> too_large;
@@ -539,6 +541,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
       continue;
     }
     if (alone_runs.count(gate.domain) != 0 && !unblocks) continue;
+    if (!unblocks && !temps.Fits(gate, nothing_runs)) continue;
     // Those that wait for it would have it wait for ever.
     int beside = in_domain[gate.domain];
     if (gate.under != GateId::kNone) {
@@ -601,6 +604,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
         continue;
       }
     }
+    temps.Admitted(gate);
     gate.phase = GatePhase::kAdmitted;
     gate.admitted_at = now;
     gate.predicted_peak = plan.predictor().P95(gate.klass, gate.floor);

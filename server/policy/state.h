@@ -80,6 +80,7 @@ struct DomainState {
   std::string name;
   Bytes limit;
   bool swap_possible = false;
+  bool kills_group = false;
   bool sampled = false;  // nothing is planned in a domain that was never looked at
   Time sampled_at{};
   Bytes available;
@@ -98,14 +99,15 @@ struct DomainState {
   Time admissions_hold{};  // none before this moment: what an eviction frees is not back yet
   Time freed_at{};         // the last end of an evicted process: earlier samples do not show it
   static constexpr auto Fields() {
-    return std::tuple(
-        &DomainState::id, &DomainState::parent, &DomainState::name, &DomainState::limit,
-        &DomainState::swap_possible, &DomainState::sampled, &DomainState::sampled_at,
-        &DomainState::available, &DomainState::oom_kills, &DomainState::psi_full_avg10,
-        &DomainState::swap_in_pages, &DomainState::fill_rate, &DomainState::foreign_rate,
-        &DomainState::own_growth, &DomainState::oom_unclaimed, &DomainState::oom_at,
-        &DomainState::braking, &DomainState::brake_since, &DomainState::brake_acted,
-        &DomainState::admitted_at, &DomainState::admissions_hold, &DomainState::freed_at);
+    return std::tuple(&DomainState::id, &DomainState::parent, &DomainState::name,
+                      &DomainState::limit, &DomainState::swap_possible, &DomainState::sampled,
+                      &DomainState::sampled_at, &DomainState::available, &DomainState::oom_kills,
+                      &DomainState::psi_full_avg10, &DomainState::swap_in_pages,
+                      &DomainState::fill_rate, &DomainState::foreign_rate, &DomainState::own_growth,
+                      &DomainState::oom_unclaimed, &DomainState::oom_at, &DomainState::braking,
+                      &DomainState::brake_since, &DomainState::brake_acted,
+                      &DomainState::admitted_at, &DomainState::admissions_hold,
+                      &DomainState::freed_at, &DomainState::kills_group);
   }
   friend bool operator==(const DomainState&, const DomainState&) = default;
 };
@@ -123,6 +125,21 @@ struct HintState {
                       &HintState::started);
   }
   friend bool operator==(const HintState&, const HintState&) = default;
+};
+
+// The file system of a lane's temporary files, see temp.h.
+struct TempState {
+  bool known = false;
+  bool learned = false;  // a job has ended that was seen to write
+  Bytes free;            // at the last look
+  Bytes most;            // that was free while no job had begun, or since
+  Bytes each;            // the most that was missing for each job that has begun
+  Time ran_at{};         // when a gated tool of the lane was last seen to run
+  static constexpr auto Fields() {
+    return std::tuple(&TempState::known, &TempState::learned, &TempState::free, &TempState::most,
+                      &TempState::each, &TempState::ran_at);
+  }
+  friend bool operator==(const TempState&, const TempState&) = default;
 };
 
 struct LaneState {
@@ -157,6 +174,7 @@ struct LaneState {
   int jobs_ended = 0;
   int slow_limit = 0;  // slow start's present width; 0: not in use
   Time slow_at{};
+  TempState temp;
   static constexpr auto Fields() {
     return std::tuple(
         &LaneState::id, &LaneState::kind, &LaneState::uid, &LaneState::name, &LaneState::domain,
@@ -165,7 +183,7 @@ struct LaneState {
         &LaneState::idle, &LaneState::target, &LaneState::asked, &LaneState::asks, &LaneState::debt,
         &LaneState::clients, &LaneState::had_client, &LaneState::explained, &LaneState::opened,
         &LaneState::leak_least, &LaneState::leak_since, &LaneState::hints, &LaneState::jobs_seen,
-        &LaneState::jobs_ended, &LaneState::slow_limit, &LaneState::slow_at);
+        &LaneState::jobs_ended, &LaneState::slow_limit, &LaneState::slow_at, &LaneState::temp);
   }
   friend bool operator==(const LaneState&, const LaneState&) = default;
 };
@@ -205,11 +223,13 @@ struct JobState {
   int procs_seen = 0;
   bool main_seen = false;  // the tool that takes most of its memory has begun
   bool frozen = false;     // its tool processes are
+  bool begun = false;      // a gated tool of it was admitted
   static constexpr auto Fields() {
     return std::tuple(&JobState::job, &JobState::lane, &JobState::client, &JobState::driver,
                       &JobState::source, &JobState::fan_out, &JobState::klass, &JobState::use,
                       &JobState::now_anon, &JobState::now_cpu, &JobState::procs,
-                      &JobState::procs_seen, &JobState::main_seen, &JobState::frozen);
+                      &JobState::procs_seen, &JobState::main_seen, &JobState::frozen,
+                      &JobState::begun);
   }
   friend bool operator==(const JobState&, const JobState&) = default;
 };

@@ -13,6 +13,7 @@
 #include "server/policy/ledger.h"
 #include "server/policy/predict.h"
 #include "server/policy/share.h"
+#include "server/policy/temp.h"
 #include "server/policy/track.h"
 
 namespace headroom::policy {
@@ -53,6 +54,7 @@ class Stepper {
     domain.name = e.name;
     domain.limit = std::max(Bytes{}, e.limit);
     domain.swap_possible = e.swap_possible;
+    domain.kills_group = e.kills_group;
   }
   void operator()(const DomainGone& e) {
     Remove(state_, e.id);
@@ -132,6 +134,7 @@ class Stepper {
       const auto it = state_.domains.find(sample.id);
       if (it != state_.domains.end()) Update(it->second, sample, now_);
     }
+    for (const TempSample& sample : e.temps) Observe(state_, sample);
     for (const LaneSample& sample : e.lanes) {
       const auto it = state_.lanes.find(sample.id);
       if (it == state_.lanes.end()) continue;

@@ -126,7 +126,10 @@ void Track(State& state, const JobGone& gone) {
   const auto it = LowerBoundJob(state.jobs, gone.job);
   if (it == state.jobs.end() || it->job != gone.job) return;
   const auto lane = state.lanes.find(it->lane);
-  if (lane != state.lanes.end()) lane->second.jobs_ended += 1;
+  if (lane != state.lanes.end()) {
+    lane->second.jobs_ended += 1;
+    if (it->begun && lane->second.temp.each.count > 0) lane->second.temp.learned = true;
+  }
   if (it->procs > 0) {
     for (ProcState& proc : state.procs) {
       if (proc.job == gone.job) proc.in_job = false;

@@ -137,13 +137,15 @@ void Encode(const policy::DomainSeen& event, v1::TraceEvent& out) {
   to->set_name(event.name);
   to->set_limit(event.limit.count);
   to->set_swap_possible(event.swap_possible);
+  to->set_kills_group(event.kills_group);
 }
 policy::Event Decode(const v1::TraceEvent::DomainSeen& in) {
   return policy::DomainSeen{.id = DomainId{in.id()},
                             .parent = DomainId{in.parent()},
                             .name = in.name(),
                             .limit = Bytes{in.limit()},
-                            .swap_possible = in.swap_possible()};
+                            .swap_possible = in.swap_possible(),
+                            .kills_group = in.kills_group()};
 }
 
 void Encode(const policy::DomainGone& event, v1::TraceEvent& out) {
@@ -295,6 +297,11 @@ void Encode(const policy::Sample& event, v1::TraceEvent& out) {
     if (lane.explained) item->set_explained(*lane.explained);
     if (lane.opened) item->set_opened(*lane.opened);
   }
+  for (const policy::TempSample& temp : event.temps) {
+    auto* item = to->add_temps();
+    item->set_id(Number(temp.id));
+    item->set_free(temp.free.count);
+  }
   ProcId before;
   for (const policy::ProcSample& sample : event.procs) {
     to->add_proc_pid(int64_t{sample.proc.pid} - before.pid);
@@ -325,6 +332,8 @@ absl::StatusOr<policy::Event> Decode(const v1::TraceEvent::Sample& in) {
     if (item.has_opened()) lane.opened = item.opened();
     event.lanes.push_back(lane);
   }
+  for (const auto& item : in.temps())
+    event.temps.push_back(policy::TempSample{.id = LaneId{item.id()}, .free = Bytes{item.free()}});
   const int count = in.proc_pid_size();
   if (in.proc_start_size() != count || in.proc_anon_size() != count ||
       in.proc_cpu_ns_size() != count)

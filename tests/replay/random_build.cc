@@ -23,7 +23,8 @@ RandomBuild::RandomBuild(uint64_t seed) : rng_(seed) {
                         .parent = DomainId::kNone,
                         .name = "host",
                         .limit = GiB(static_cast<int64_t>(8 + Draw(500))),
-                        .swap_possible = Chance(50)};
+                        .swap_possible = Chance(50),
+                        .kills_group = Chance(20)};
   domains_[host.id] = host;
   Configure configure;
   if (Chance(30)) configure.reserve.share = Permyriad{static_cast<int32_t>(Draw(2000))};
@@ -135,6 +136,7 @@ Event RandomBuild::LookAround() {
       of.opened = !lane.clients.empty();
     }
     sample.lanes.push_back(of);
+    if (slow && Chance(50)) sample.temps.push_back({id, MiB(static_cast<int64_t>(Draw(2000)))});
   }
   return sample;
 }
@@ -230,7 +232,8 @@ Event RandomBuild::TooLate() {
                                  .psi_full_avg10 = {},
                                  .swap_in_pages = 0}},
                     .lanes = {},
-                    .procs = {{NewProc(), MiB(5), {}}}};
+                    .procs = {{NewProc(), MiB(5), {}}},
+                    .temps = {{LaneId{last_lane_ + 7}, MiB(5)}}};
   }
 }
 
@@ -245,7 +248,8 @@ Event RandomBuild::RandomEvent() {
                             .parent = Pick(domains_)->first,
                             .name = "/build/" + std::to_string(last_domain_),
                             .limit = MiB(static_cast<int64_t>(500 + Draw(8000))),
-                            .swap_possible = false};
+                            .swap_possible = false,
+                            .kills_group = false};
     domains_[domain.id] = domain;
     return domain;
   }

@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "server/daemon/domains.h"
 #include "server/daemon/hints.h"
 #include "server/daemon/lanes.h"
+#include "server/daemon/temp_space.h"
 #include "server/daemon/thawer.h"
 #include "server/sys/process.h"
 #include "tests/support/testing.h"
@@ -301,6 +303,65 @@ TEST_CASE("the host is a domain, without limits it is the only one") {
   const std::vector<std::string> notes = domains->notes();
   REQUIRE(notes.size() == 1);
   CHECK(notes[0].find("PSI") != std::string::npos);
+}
+
+TEST_CASE("the file system of temporary files is found by text, local ones alone") {
+  const std::vector<sys::Mount> mounts = {
+      {"/", "/", "ext4", "rw"},    {"/", "/tmp", "tmpfs", "rw"},
+      {"/", "/net", "nfs4", "rw"}, {"/", "/net/disk", "ext4", "rw"},
+      {"/", "/mnt", "xfs", "rw"},  {"/", "/mnt", "fuse.x", "rw"}};
+  CHECK(LocalMountOf("/tmp", mounts) == "/tmp");
+  CHECK(LocalMountOf("/tmp/a/../b", mounts) == "/tmp");
+  CHECK(LocalMountOf("/tmpx", mounts) == "/");
+  CHECK(LocalMountOf("/tmp/../var", mounts) == "/");
+  CHECK(LocalMountOf("/net/x", mounts) == std::nullopt);
+  CHECK(LocalMountOf("/net/disk/x", mounts) == std::nullopt);  // the way there could hang
+  CHECK(LocalMountOf("/mnt/x", mounts) == std::nullopt);       // covered
+  CHECK(LocalMountOf("tmp", mounts) == std::nullopt);
+  CHECK(LocalMountOf("", mounts) == std::nullopt);
+  CHECK(LocalMountOf("/tmp", {}) == std::nullopt);
+
+  TempSpace space((sys::Roots()));
+  space.Hold(LaneId{1}, getpid());
+  space.Hold(LaneId{2}, 0);
+  const auto read = space.Read();
+  REQUIRE(read.size() <= 1);  // none where /tmp is no local file system
+  if (!read.empty()) CHECK(read[0].free.count > 0);
+  space.Drop(LaneId{1});
+  CHECK(space.Read().empty());
+}
+
+TEST_CASE("memory.oom.group counts at the limits above it, not below") {
+  FakeHost host;
+  host.Cgroup("/a", "1073741824");
+  host.Cgroup("/a/b/c", "536870912");
+  WriteFile(host.Folder("/a/b") / "memory.oom.group", "1\n");
+  WriteFile(host.Folder("/a/b/c") / "memory.oom.group", "0\n");
+  absl::StatusOr<Domains> domains = Domains::Open(host.roots);
+  REQUIRE(domains.ok());
+  Heard heard;
+  domains->Start(heard.Emit());
+  const DomainId inner = domains->Hold(LaneId{1}, 77);
+  // Twice: what is found below is told of those above at the next look.
+  domains->ReadAll();
+  domains->ReadAll();
+  std::map<std::string, bool> kills;
+  for (const policy::DomainSeen& seen : heard.seen) kills[seen.name] = seen.kills_group;
+  REQUIRE(kills.size() == 3);
+  CHECK(kills.at("host"));
+  for (const policy::DomainSeen& seen : heard.seen) {
+    INFO(seen.name);
+    CHECK((seen.id != inner || !seen.kills_group));
+  }
+  bool outer_told = false;
+  for (const policy::DomainSeen& seen : heard.seen)
+    outer_told |= seen.limit == policy::GiB(1) && seen.kills_group;
+  CHECK(outer_told);
+
+  WriteFile(host.Folder("/a/b") / "memory.oom.group", "0\n");
+  domains->ReadAll();
+  domains->ReadAll();
+  CHECK_FALSE(heard.seen.back().kills_group);
 }
 
 TEST_CASE("a limit on the grandparent alone is found (K6, v2)") {
@@ -597,7 +658,8 @@ TEST_CASE("an event's actions are carried out, remembered with their names, and 
   Core core({[&] { return now; }, [] { return std::chrono::system_clock::time_point{}; }}, carried,
             nullptr);
   carried.core = &core;
-  core.Feed(policy::DomainSeen{DomainId{1}, DomainId::kNone, "host", policy::GiB(64), false});
+  core.Feed(
+      policy::DomainSeen{DomainId{1}, DomainId::kNone, "host", policy::GiB(64), false, false});
   policy::Sample sample;
   sample.domains.push_back({DomainId{1}, policy::GiB(60), 0, {}, 0});
   core.Feed(sample);

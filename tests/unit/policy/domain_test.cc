@@ -21,6 +21,32 @@ TEST_CASE("the default reserve is the larger of 3 % and the smaller of 7 % and 5
   CHECK(DefaultReserve(GiB(100)) == GiB(3));
 }
 
+TEST_CASE("where one OOM kill ends the whole build, twice as much is kept") {
+  Host host(GiB(10));
+  DomainSeen seen;
+  seen.id = DomainId{2};
+  seen.parent = kHost;
+  seen.name = "/pod";
+  seen.limit = MiB(1000);
+  host.Feed(seen);
+  const DomainState& domain = host.state.domains.at(DomainId{2});
+  CHECK(ReserveOf(host.state, domain, nullptr) == MiB(70));
+  seen.kills_group = true;
+  host.Feed(seen);
+  CHECK(ReserveOf(host.state, domain, nullptr) == MiB(140));
+  seen.limit = GiB(100);
+  host.Feed(seen);
+  CHECK(ReserveOf(host.state, domain, nullptr) == GiB(6));
+  // What is asked for is taken at its word.
+  Configure configure;
+  configure.reserve.bytes = MiB(10);
+  host.Feed(configure);
+  CHECK(ReserveOf(host.state, domain, nullptr) == MiB(10));
+  seen.kills_group = false;
+  host.Feed(seen);
+  CHECK(!domain.kills_group);
+}
+
 TEST_CASE("a lane's wish comes before the configured reserve, that before the default") {
   Host host(GiB(10));
   const DomainState& domain = host.state.domains.at(kHost);
