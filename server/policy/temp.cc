@@ -25,8 +25,17 @@ bool Runs(const GateState& gate) {
 int CountBegun(const State& state, LaneId lane) {
   int count = 0;
   for (const JobState& job : state.jobs) count += job.lane == lane && job.begun ? 1 : 0;
-  // Tools whose job is not known are jobs of their own.
-  for (const auto& [id, gate] : state.gates) count += gate.lane == lane && !gate.job && Runs(gate);
+  // Jobs that were not told of yet; and tools whose job is not known are jobs of their own.
+  std::set<ProcId> untold;
+  for (const auto& [id, gate] : state.gates) {
+    if (gate.lane != lane || !Runs(gate)) continue;
+    const JobState* job = FindJob(state, gate.job);
+    if (!gate.job) {
+      ++count;
+    } else if ((job == nullptr || !job->begun) && untold.insert(gate.job).second) {
+      ++count;
+    }
+  }
   return count;
 }
 
