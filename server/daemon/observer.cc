@@ -134,6 +134,9 @@ void Observer::AddLane(Lane lane) {
   for (const auto& [other, there] : lanes_) uids.insert(there.lane.uid);
   catalog_.SetUsers(std::move(uids));
   temp_space_.Hold(id, entry.lane.root.pid);
+  // Before its first job writes: what is free now is what its jobs may fill.
+  if (policy::Sample sample; !(sample.temps = temp_space_.Read()).empty())
+    host_.Emit(std::move(sample));
   if (running_) {
     SetIdle(false);
     LookSoon();
