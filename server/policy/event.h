@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
+#include "server/policy/profile.h"
 #include "server/policy/types.h"
 
 namespace headroom::policy {
@@ -32,6 +34,15 @@ struct Configure {
   // A test's way to spoil prediction: every predicted peak is this. Brake and recovery still work.
   std::optional<Bytes> spoiled_peak;
   friend bool operator==(const Configure&, const Configure&) = default;
+};
+
+// What the history knows of these classes: their sums are set to it, unknown ones are added.
+// Stats::parent is a position in this list, always a smaller one. What does not fit (another kind
+// of class of that name, impossible numbers: the file is from outside) is passed over.
+struct Recalled {
+  std::vector<Stats> classes;
+  static constexpr auto Fields() { return std::tuple(&Recalled::classes); }
+  friend bool operator==(const Recalled&, const Recalled&) = default;
 };
 
 // --- Domains ------------------------------------------------------------------------------------
@@ -262,7 +273,7 @@ struct Tick {
 
 using Event = std::variant<Configure, DomainSeen, DomainGone, LaneOpened, LaneClosed, LaneHint,
                            TokensMoved, JobSeen, JobGone, ProcSeen, ProcGone, Sample, GateRequest,
-                           GateStarted, GateEnded, GateGone, Tick>;
+                           GateStarted, GateEnded, GateGone, Tick, Recalled>;
 
 }  // namespace headroom::policy
 

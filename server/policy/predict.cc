@@ -426,13 +426,28 @@ uint32_t FamilyClass(Profile& profile, uint32_t root, const std::string& source)
   return FindOrAdd(profile, std::move(stats));
 }
 
+// A source as the profile names it. The path of one outside of the build folder tells of its user
+// (/home/NAME/...) and is of no use elsewhere: the folder is hashed.
+std::string NameOfSource(const std::string& source) {
+  const size_t slash = source.rfind('/');
+  if (source.front() != '/' || slash == 0) return source.substr(0, 200);
+  uint64_t hash = 14695981039346656037U;  // FNV-1a: the same everywhere
+  for (size_t i = 0; i < slash; ++i) {
+    hash ^= static_cast<uint8_t>(source[i]);
+    hash *= 1099511628211U;
+  }
+  std::string name = "~";
+  for (int shift = 60; shift >= 0; shift -= 4) name += "0123456789abcdef"[(hash >> shift) & 15];
+  return name + source.substr(slash, 200);
+}
+
 // One source by itself: what it took an earlier time, or for another arch in this build. Leaves
 // half of the classes to tools and families.
 uint32_t SourceClass(Profile& profile, uint32_t above_at, const std::string& source) {
   if (source.empty()) return above_at;
   const Stats& above = profile.classes[above_at];
   Stats stats;
-  stats.name = above.key + ": " + source.substr(0, 200);
+  stats.name = above.key + ": " + NameOfSource(source);
   if (profile.classes.size() >= kMaxClasses / 2 && profile.index.count(stats.name) == 0) {
     return above_at;
   }
@@ -607,6 +622,74 @@ void Learn(Profile& profile, uint32_t klass, const Usage& use) {
     }
     stats.largest = std::max(stats.largest, use.peak);
     at = stats.parent;
+  }
+}
+
+bool IsSane(const Stats& stats) {
+  // A build of a million processes in one class is beyond all that are known.
+  constexpr double kMost = 1e6;
+  // ln of a peak between 1 byte and 2^60, of a time between 1 ms and 30 years.
+  constexpr double kLeastLog = -7;
+  constexpr double kMostLog = 42;
+  const auto sums = [&](double n, double sum, double squares) {
+    return n >= 0 && n <= kMost && sum >= kLeastLog * n - 1e-9 && sum <= kMostLog * n + 1e-9 &&
+           // By Cauchy and Schwarz, up to rounding.
+           squares * n >= sum * sum * (1 - 1e-6) - 1e-9 &&
+           squares <= kMostLog * kMostLog * n + 1e-9;
+  };
+  const auto text = [](const std::string& name, size_t most) {
+    return name.size() <= most && name.find('\0') == std::string::npos;
+  };
+  if (!text(stats.name, 300) || !text(stats.key, 64) || stats.fan_out < 1 || stats.fan_out > 64 ||
+      stats.largest.count < 0 || stats.largest.count > (int64_t{1} << 60)) {
+    return false;
+  }
+  if (!sums(stats.count, stats.log_peak, stats.log_peak2) ||
+      !sums(stats.cpu_count, stats.log_cpu, stats.log_cpu2) || !(stats.shape_count >= 0) ||
+      !(stats.shape_count <= kMost)) {
+    return false;
+  }
+  for (size_t i = 0; i < kShapePoints; ++i) {
+    const double most = stats.shape_count * (1 + 1e-6) + 1e-9;
+    if (!(stats.level[i] >= 0 && stats.level[i] <= most)) return false;
+    if (!(stats.rise[i] >= 0 && stats.rise[i] <= most)) return false;
+  }
+  return true;
+}
+
+void Recall(Profile& profile, const std::vector<Stats>& classes) {
+  // Room is left for what the coming build has of its own.
+  constexpr size_t kMostRecalled = kMaxClasses / 2;
+  constexpr int32_t kNone = -2;
+  std::vector<int32_t> at(classes.size(), kNone);
+  for (size_t i = 0; i < classes.size(); ++i) {
+    Stats stats = classes[i];
+    if (!IsSane(stats)) continue;
+    if (stats.parent >= 0) {
+      const size_t above = static_cast<size_t>(stats.parent);
+      if (above >= i || at[above] == kNone) continue;
+      stats.parent = at[above];
+    } else {
+      stats.parent = -1;
+    }
+    const auto known = profile.index.find(stats.name);
+    if (known != profile.index.end()) {
+      const Stats& there = profile.classes[known->second];
+      if (there.key != stats.key || there.job != stats.job ||
+          there.one_source != stats.one_source || there.fan_out != stats.fan_out ||
+          there.parent != stats.parent) {
+        continue;
+      }
+    } else if (profile.classes.size() >= kMostRecalled) {
+      continue;
+    }
+    // Not of the history: this version's shapes say how a job's peak goes with its main tool's.
+    const bool first_job =
+        stats.job && stats.parent >= 0 && !profile.classes[static_cast<size_t>(stats.parent)].job;
+    stats.log_scale = first_job ? std::log(ShapeOfJob(stats.key, stats.fan_out).scale) : 0;
+    const uint32_t position = FindOrAdd(profile, stats);
+    at[i] = static_cast<int32_t>(position);
+    profile.classes[position] = std::move(stats);
   }
 }
 

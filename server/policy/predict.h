@@ -72,6 +72,14 @@ void Update(Usage& use, Bytes anon, Duration cpu, Time now);
 // A process or job has ended by itself: its class learns.
 void Learn(Profile& profile, uint32_t klass, const Usage& use);
 
+// Whether it may be a class of a profile: names of sane length, finite sums that some set of
+// processes can have. For what comes from files.
+bool IsSane(const Stats& stats);
+
+// Sets the sums of these classes (Stats::parent: a position in `classes`); adds unknown ones, as
+// long as there is room for a build's own. See event.h, Recalled.
+void Recall(Profile& profile, const std::vector<Stats>& classes);
+
 // What one unit (a process, or a job that is planned with as a whole) is expected to take.
 struct Forecast {
   UnitOverTime level{};    // expected bytes at each horizon

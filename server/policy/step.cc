@@ -163,6 +163,12 @@ class Stepper {
     Decide();
   }
   void operator()(const Tick&) { Decide(); }
+  void operator()(const Recalled& e) {
+    Recall(state_.profile, e.classes);
+    // Kept tables go by counts, which a recalled class may have in common with what it replaces.
+    state_.curves.value.clear();
+    Decide();
+  }
 
   std::vector<Action> Take() { return std::move(actions_); }
 

@@ -421,6 +421,10 @@ policy::Event Decode(const v1::TraceEvent::GateGone& in) {
   return policy::GateGone{GateId{in.gate()}};
 }
 
+void Encode(const policy::Recalled& event, v1::TraceEvent& out) {
+  out.set_recalled(EncodeFields(event));
+}
+
 void Encode(const policy::Tick&, v1::TraceEvent& out) {
   out.mutable_tick();
 }
@@ -505,6 +509,11 @@ absl::StatusOr<policy::Event> DecodeEvent(const v1::TraceEvent& in) {
       return Decode(in.gate_gone());
     case v1::TraceEvent::kTick:
       return policy::Event(policy::Tick{});
+    case v1::TraceEvent::kRecalled: {
+      auto recalled = DecodeFields<policy::Recalled>(in.recalled());
+      if (!recalled) return absl::InvalidArgumentError("trace: what the history told is damaged");
+      return policy::Event(*std::move(recalled));
+    }
     case v1::TraceEvent::EVENT_NOT_SET:
       break;
   }
