@@ -184,6 +184,15 @@ const std::vector<Key>& Keys() {
       {{"trace.max_size", "SIZE, 1M to 64G", "64M",
         "All segments of the trace together; the oldest goes first.", true},
        SetTraceMax},
+      {{"history.enabled", "boolean", "true",
+        "Keep what builds have taught of their compilers' memory, and plan the next ones with it.",
+        true},
+       [](const toml::node& node, Config& config) -> std::optional<std::string> {
+         const auto value = node.value_exact<bool>();
+         if (!value) return Wanted(node, "true or false");
+         config.history_enabled = *value;
+         return std::nullopt;
+       }},
       {{"log.level", "\"trace\", \"debug\", \"info\", \"warn\", \"error\" or \"off\"", "info",
         "What the daemon writes to standard error (the journal, under systemd).", false},
        SetLogLevel},
@@ -377,6 +386,7 @@ std::vector<std::string> NeedRestart(const Config& before, const Config& after) 
   if (before.trace_enabled != after.trace_enabled) names.emplace_back("trace.enabled");
   if (before.trace_dir != after.trace_dir) names.emplace_back("trace.dir");
   if (before.trace_max != after.trace_max) names.emplace_back("trace.max_size");
+  if (before.history_enabled != after.history_enabled) names.emplace_back("history.enabled");
   if (before.runtime_dir != after.runtime_dir) names.emplace_back("daemon.runtime_dir");
   return names;
 }

@@ -51,6 +51,9 @@ struct Config {
   // trace.max_size: SIZE in bytes, 1M to 64G. All segments together.
   policy::Bytes trace_max = policy::MiB(64);
 
+  // history.enabled: boolean. Keep what builds have taught, and plan the next ones with it.
+  bool history_enabled = true;
+
   // log.level: "trace", "debug", "info", "warn", "error" or "off".
   std::string log_level = "info";
 

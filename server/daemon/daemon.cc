@@ -136,6 +136,10 @@ Daemon::Daemon(boost::asio::io_context& io, DaemonOptions options, sys::LockFile
                                                                 options_.config.trace_max.count),
                                                             .version = HEADROOM_VERSION})),
       core_(Core::Clock::Real(), *this, recorder_.get()),
+      history_(
+          io, options_.history_path,
+          [this]() -> const policy::Profile& { return core_.state().profile; },
+          [this](policy::Recalled recalled) { core_.Feed(std::move(recalled)); }),
       collector_(std::move(collector)),
       collected_(io, dup(collector_->event_fd())),
       observer_(io, *this, options_.roots, std::move(domains), ObserverOptions()),
@@ -154,6 +158,7 @@ absl::Status Daemon::Begin() {
     spdlog::warn("{}; nothing can be frozen until it runs", Str(started));
   }
   Configure();
+  history_.Load();
   AdoptLanes();
   observer_.Start();
   ControlOptions control;
@@ -175,6 +180,7 @@ void Daemon::Run() {
   spdlog::info("headroomd {} serves {} (pid {}{})", HEADROOM_VERSION, folders_.runtime_dir(),
                getpid(), options_.private_daemon ? ", private" : "");
   io_.run();
+  history_.Finish();
 }
 
 Observer::Options Daemon::ObserverOptions() const {
@@ -287,6 +293,7 @@ void Daemon::CloseLane(LaneId id) {
   spdlog::debug("lane {} closed", lane->folder.name());
   lanes_.erase(id);
   last_lane_closed_ = core_.Now();
+  if (!ending_) history_.Store();
 }
 
 void Daemon::AdoptLanes() {

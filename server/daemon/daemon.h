@@ -26,6 +26,7 @@
 #include "server/daemon/control_server.h"
 #include "server/daemon/core.h"
 #include "server/daemon/gate_server.h"
+#include "server/daemon/history_writer.h"
 #include "server/daemon/lanes.h"
 #include "server/daemon/notify.h"
 #include "server/daemon/observer.h"
@@ -41,6 +42,7 @@ namespace headroom::daemon {
 struct DaemonOptions {
   std::string runtime_dir;
   std::string trace_dir;
+  std::string history_path;  // empty: none
   std::string config_path;
   bool without_prediction = false;  // a test's: tokens for all cores, whatever memory is left
   bool private_daemon = false;      // started by `headroom run`: ends with its last lane
@@ -184,6 +186,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   std::unique_ptr<trace::Storage> storage_;
   std::unique_ptr<trace::Recorder> recorder_;
   Core core_;
+  HistoryWriter history_;
   Thawer thawer_;
   std::unique_ptr<sys::TokenCollector> collector_;
   boost::asio::posix::stream_descriptor collected_;

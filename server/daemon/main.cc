@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/daemon/config.h"
 #include "server/daemon/daemon.h"
+#include "server/history/place.h"
 
 namespace headroom::daemon {
 namespace {
@@ -117,6 +119,23 @@ int Main(int argc, char** argv) {
     options.trace_dir = arguments.runtime_dir + "/trace";
   } else {
     options.trace_dir = TraceDir(*config, around);
+  }
+  history::Surroundings places = history::Surroundings::FromEnvironment();
+  if (!arguments.state_dir.empty()) {
+    places.state = std::filesystem::absolute(arguments.state_dir).native();
+  } else if (!arguments.runtime_dir.empty() && !arguments.private_daemon) {
+    // As with traces. A private one, though, is started anew for each build: it would never know
+    // anything.
+    places.runtime_dir = std::filesystem::absolute(arguments.runtime_dir).native();
+  }
+  if (config->history_enabled) {
+    absl::StatusOr<std::string> history = history::HistoryPath(places);
+    if (history.ok()) {
+      options.history_path = *std::move(history);
+    } else {
+      spdlog::warn("{}; builds go on, without what earlier ones have taught",
+                   std::string(history.status().message()));
+    }
   }
   umask(077);
   // A write to a peer that is gone is an error to be handled, never the daemon's end.

@@ -68,6 +68,8 @@ extra = ["icpc", "my-compiler"]
 enabled = false
 dir = "/var/tmp/trace"
 max_size = "128M"
+[history]
+enabled = false
 [log]
 level = "debug"
 [daemon]
@@ -85,6 +87,7 @@ runtime_dir = "/run/other"
   CHECK(config.slow.count() == 2000);
   CHECK(config.extra_tools == std::vector<std::string>{"icpc", "my-compiler"});
   CHECK_FALSE(config.trace_enabled);
+  CHECK_FALSE(config.history_enabled);
   CHECK(config.trace_dir == "/var/tmp/trace");
   CHECK(config.trace_max == policy::MiB(128));
   CHECK(config.log_level == "debug");
@@ -188,6 +191,7 @@ TEST_CASE("a reload knows which keys it can't change") {
   after.trace_dir = "/x";
   after.trace_max = policy::MiB(1);
   after.runtime_dir = "/y";
+  after.history_enabled = false;
   const auto names = daemon::NeedRestart(before, after);
   // As the list of keys says it.
   std::set<std::string> said;
