@@ -29,6 +29,7 @@ usage: headroom COMMAND [OPTION...]      (headroom COMMAND --help tells more)
   top                           the same, over and over
   explain                       the daemon's last decisions, each with its reason
   doctor                        what here keeps builds from being fast and safe, and the remedy
+  history                       what builds have taught: list, show, export, import, forget
   set                           change a running lane or the daemon
   reload                        let the daemon read its configuration again
 
@@ -39,6 +40,7 @@ Most of the time all that is needed is:  headroom run -- make      (ninja, cmake
 environment
   HEADROOM_RUNTIME_DIR   where the daemon's socket is; default: /run/headroom, then
                          $XDG_RUNTIME_DIR/headroom, then /tmp/headroom-UID
+  HEADROOM_HISTORY       the file of what builds have taught, or "off"
 
 exit codes
   0 done   1 no daemon answers, or it could not do it   2 wrong usage
@@ -139,6 +141,9 @@ Arguments ParseRun(const Words& words) {
                   "memory that is never planned with: a number with K, M, G (1024) or %")
       ->option_text("SIZE");
   app->add_flag("--no-gate", no_gate, "hold no compilers at their start: only tokens");
+  bool no_history = false;
+  app->add_flag("--no-history", no_history,
+                "with a private daemon: plan as if for the first time, and keep nothing");
   app->add_option("--trace", options.trace_file,
                   "save the daemon's trace to FILE (0600) at the end")
       ->option_text("FILE");
@@ -156,6 +161,7 @@ Arguments ParseRun(const Words& words) {
   if (options.command.empty())
     throw Wrong{"what is to be run? headroom run [OPTION...] [--] CMD..."};
   options.gate = !no_gate;
+  options.history = !no_history;
   if (app->count("--jobs") > 0) options.jobs = ParseNumber("--jobs", jobs, 1, kMostJobs);
   if (app->count("--reserve") > 0) options.reserve = ParseSizeOption("--reserve", reserve);
   if (app->count("--trace") > 0 && options.trace_file.empty())
@@ -270,6 +276,44 @@ Arguments ParseDoctor(const Words& words) {
   return options;
 }
 
+Arguments ParseHistory(const Words& words) {
+  using Action = HistoryOptions::Action;
+  const auto app = MakeApp(
+      "history", "list|show NAME|export [FILE]|import FILE|forget NAME|forget --all",
+      "What builds have taught of their compilers' memory and time, by class: a tool, a tool\n"
+      "on a family of sources, one source, a driver's jobs. Later builds are planned with it.");
+  HistoryOptions options;
+  std::string action;
+  app->add_option("ACTION", action, "list, show, export, import or forget");
+  app->add_option("NAME", options.name,
+                  "show, forget: a class, as list names it; export, import: a file, - for the "
+                  "standard streams");
+  app->add_flag("--all", options.all, "forget: everything");
+  app->add_flag("--json", options.json, "list, show: as JSON, sizes in bytes");
+  Parse(*app, words);
+  const std::map<std::string, Action> actions = {{"list", Action::kList},
+                                                 {"show", Action::kShow},
+                                                 {"export", Action::kExport},
+                                                 {"import", Action::kImport},
+                                                 {"forget", Action::kForget}};
+  const auto found = actions.find(action);
+  if (found == actions.end())
+    throw Wrong{absl::StrCat("'", action, "' is not one of list, show, export, import, forget")};
+  options.action = found->second;
+  const bool named = app->count("NAME") > 0;
+  if (options.action == Action::kExport && !named) options.name = "-";
+  if (options.action == Action::kList && named)
+    throw Wrong{absl::StrCat("did not expect '", options.name, "'; show tells of one class")};
+  if (options.action == Action::kShow && !named) throw Wrong{"show: which class? list names all"};
+  if (options.action == Action::kImport && !named) throw Wrong{"import: which file?"};
+  if (options.action == Action::kForget && named == options.all)
+    throw Wrong{"forget: give the name of a class, or --all"};
+  if (options.action != Action::kForget && options.all) throw Wrong{"--all is for forget"};
+  if (options.action != Action::kList && options.action != Action::kShow && options.json)
+    throw Wrong{"--json is for list and show; export is JSON always"};
+  return options;
+}
+
 }  // namespace
 
 Arguments ParseArguments(const Words& words) {
@@ -288,6 +332,7 @@ Arguments ParseArguments(const Words& words) {
       {"set", ParseSet},
       {"reload", ParseReload},
       {"doctor", ParseDoctor},
+      {"history", ParseHistory},
   };
   const auto command = kCommands.find(name);
   if (command == kCommands.end())

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "client/cli/history_command.h"
 #include "client/cli/quoting.h"
 #include "client/cli/run.h"
 #include "server/policy/size.h"
@@ -58,7 +59,7 @@ struct Finish {
 };
 
 using Arguments = std::variant<RunOptions, EnvOptions, StatusOptions, ExplainOptions, SetOptions,
-                               ReloadOptions, DoctorOptions, Finish>;
+                               ReloadOptions, DoctorOptions, HistoryOptions, Finish>;
 
 // `words`: argv without argv[0].
 Arguments ParseArguments(const std::vector<std::string>& words);

@@ -9,6 +9,7 @@
 
 #include "client/cli/args.h"
 #include "client/cli/commands.h"
+#include "client/cli/history_command.h"
 #include "client/cli/run.h"
 #include "client/cli/say.h"
 
@@ -23,6 +24,7 @@ struct Dispatch {
   int operator()(const SetOptions& options) const { return Set(options); }
   int operator()(const ReloadOptions&) const { return Reload(); }
   int operator()(const DoctorOptions& options) const { return Doctor(options); }
+  int operator()(const HistoryOptions& options) const { return ShowHistory(options); }
   int operator()(const Finish& finish) const {
     if (finish.code == kSuccess) return Print(finish.text) ? kSuccess : kFailure;
     SayRaw(finish.text);

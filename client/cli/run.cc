@@ -129,6 +129,8 @@ Lane CarefulFallback(const RunOptions& options, const Places& places, unsigned c
 Lane GetLane(asio::io_context& io, const RunOptions& options, const Places& places,
              const Environment& env, std::optional<uint32_t> jobs, unsigned cores) {
   Lane lane;
+  // A daemon that runs for others keeps its own.
+  if (!options.history) setenv("HEADROOM_HISTORY", "off", 1);
   lane.session = std::make_unique<Session>(
       io, Session::Options{places, geteuid(), FindDaemon(OwnFolder(), env),
                            AttachFor(options, jobs), [](const std::string& text) { Say(text); }});

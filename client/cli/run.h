@@ -21,6 +21,7 @@ struct RunOptions {
   std::optional<policy::Size> reserve;
   bool gate = true;
   std::string trace_file;
+  bool history = true;
   bool without_prediction = false;
   std::optional<uint64_t> spoiled_peak;
   std::vector<std::string> command;

@@ -1,7 +1,7 @@
 # bash completion of headroom(1) and headroomd(8).
 _headroom() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command= i
-  local commands='run env status top explain doctor set reload'
+  local commands='run env status top explain doctor history set reload'
   for ((i = 1; i < COMP_CWORD; ++i)); do
     if [[ ${COMP_WORDS[i]} != -* ]]; then
       command=${COMP_WORDS[i]}
@@ -50,12 +50,13 @@ _headroom() {
   esac
   local options=--help
   case $command in
-    run) options+=' --jobs --reserve --no-gate --trace --' ;;
+    run) options+=' --jobs --reserve --no-gate --no-history --trace --' ;;
     env) options+=' --format --no-gate --unset' ;;
     status) options+=' --json --watch --interval' ;;
     top) options+=' --interval' ;;
     explain) options+=' --last --lane --json' ;;
     doctor) options+=' --json' ;;
+    history) options='list show export import forget --all --json --help' ;;
     set) options+=' --lane --jobs --reserve' ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
