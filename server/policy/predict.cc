@@ -120,6 +120,10 @@ constexpr double kRateAgeSeconds = 0.3;
 constexpr double kLeastRate = 0.02;
 constexpr double kLeastJobRate = 0.1;
 
+// Less CPU than this for so long is no slow compiler: beside ten for each core it would get 0.1.
+constexpr double kStillRate = 0.01;
+constexpr double kStillSeconds = 10;
+
 // A process that used this much CPU without growing by more than 2 % is taken to be at its peak,
 // whatever the class's curve says; less surely than at the curve's end.
 constexpr float kFlatSeconds = 4;
@@ -969,7 +973,14 @@ void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool froz
   const float per_left = 1 / std::max(0.02F, 1 - here.rise);
   // Its own speed, once it does what takes the memory; front ends run on one core.
   const bool own_speed = tells && use.sampled_at != Time{} && (age > 0.2F || u > 0.1F);
-  const float speed = static_cast<float>(own_speed ? std::max(0.05, use.cpu_rate) : model.rate);
+  // One that has stood still since it was seen (it waits for a lock, a download, a child) may go on
+  // at any time, but nothing says that it will be now: a forgotten compiler somewhere on the
+  // machine would else count as one about to grow for as long as it stands.
+  const bool still = !model.job && use.cpu_rate < kStillRate &&
+                     Seconds(use.sampled_at - use.since) > kStillSeconds;
+  const float speed = static_cast<float>(still       ? use.cpu_rate
+                                         : own_speed ? std::max(0.05, use.cpu_rate)
+                                                     : model.rate);
   const float ahead = use.growth > 0 ? 0.5F * static_cast<float>(use.growth) * speed : 0;
   const float per_second = speed * per_cpu_s;
   if (!model.job) {
