@@ -222,7 +222,7 @@ TEST_CASE("history: where none can be, the error says why") {
   CHECK_FALSE(testing::fs::exists(dir / "none.sqlite"));
 }
 
-TEST_CASE("history: bounded; the least recently used go first") {
+TEST_CASE("history: bounded, the least recently used go first") {
   const TempDir dir;
   const auto history = Open((dir / "h.sqlite").string(), 20);
   for (int i = 0; i < 30; ++i) {

@@ -163,7 +163,8 @@ TEST_CASE("damaged states are errors or other states, never worse") {
     for (uint64_t n = 1 + rng() % 4; n > 0; --n) bad[rng() % bad.size()] = static_cast<char>(rng());
     if (!trace::DecodeState(bad).ok()) ++refused;
   }
-  CHECK(refused > 10'000);
+  // About half: many of a State's bytes are of numbers, where any value is one.
+  CHECK(refused > 5'000);
   // Counts that the bytes can't fill: a vector of 2^60 processes.
   std::string huge = "\x4a\x0a";  // member 9, procs: 10 bytes
   huge += "\xff\xff\xff\xff\xff\xff\xff\xff\x0f\x00";
