@@ -4,7 +4,9 @@
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "client/cli/units.h"
@@ -14,6 +16,8 @@ namespace {
 
 // A build with thousands of them is told enough by the counts.
 constexpr int kMostIncidents = 20;
+// So many of each kind come first: what was done about twenty kills must not drown in them.
+constexpr int kOfEachKind = 4;
 
 std::string KindText(v1::Incident::Kind kind) {
   switch (kind) {
@@ -87,11 +91,16 @@ std::vector<std::string> SummaryLines(std::chrono::nanoseconds wall,
   lines.push_back(first);
   if (summary->daemon_restarted())
     lines.push_back("headroomd was started again meanwhile: the figures begin there");
-  // Where there are too many, the grave ones: a kill must not drown in evictions.
+  // Where there are too many, some of each kind, then the grave ones: a kill must not drown in
+  // evictions.
   std::vector<int> order(static_cast<size_t>(summary->incidents_size()));
   std::iota(order.begin(), order.end(), 0);
+  std::map<v1::Incident::Kind, int> seen;
+  std::vector<std::pair<bool, int>> rank;  // by position
+  for (const v1::Incident& incident : summary->incidents())
+    rank.emplace_back(++seen[incident.kind()] <= kOfEachKind, Gravity(incident.kind()));
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return Gravity(summary->incidents(a).kind()) > Gravity(summary->incidents(b).kind());
+    return rank[static_cast<size_t>(a)] > rank[static_cast<size_t>(b)];
   });
   const int shown = std::min(summary->incidents_size(), kMostIncidents);
   order.resize(static_cast<size_t>(shown));

@@ -1,5 +1,6 @@
 #include "client/cli/summary.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <string>
@@ -60,6 +61,20 @@ TEST_CASE("What went wrong gets a line each, with tool, source, size and limit")
         "OOM kill: cicc for flash_bwd.cu at 6.1 GiB, limit 12.0 GiB (/build), 12.0 s after the "
         "start");
   CHECK(lines[3].find("cc1plus") != std::string::npos);
+}
+
+TEST_CASE("Many kills leave room for what was done about them") {
+  v1::LaneSummary summary;
+  for (int i = 0; i < 30; ++i) summary.add_incidents()->set_kind(v1::Incident::OOM_KILL);
+  for (int i = 0; i < 30; ++i) summary.add_incidents()->set_kind(v1::Incident::RETRY);
+  const std::vector<std::string> lines = SummaryLines(std::chrono::seconds(1), summary);
+  const auto count = [&lines](const std::string& kind) {
+    return std::count_if(lines.begin(), lines.end(), [&kind](const std::string& line) {
+      return line.rfind(kind + ": ", 0) == 0;
+    });
+  };
+  CHECK(count("OOM kill") == 16);
+  CHECK(count("run again") == 4);
 }
 
 TEST_CASE("Thousands of incidents do not bury the build's own words") {
