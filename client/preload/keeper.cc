@@ -914,15 +914,20 @@ bool Gate::StartWorker() {
 
 // True in the worker. Otherwise worker_ is its pid, or negative if there is none.
 bool Gate::Split() {
+  // Where a filter forbids what a keeper lives by (seccomp), nobody could tell of the worker's end:
+  // no keeper then.
+  const bool can = sys::CanSetMask() && sys::CanWait();
   old_mask_ = sys::SetMask(sys::kAllSignals);
   const sys::Action standard = {};
-  sys::SetAction(sys::kSigChild, &standard, &old_child_);
+  if (sys::SetAction(sys::kSigChild, &standard, &old_child_) < 0 || !can) {
+    worker_ = -EPERM;
+    return false;
+  }
   // Before the fork, so that nothing the worker does can come first: it may become another tool at
   // once, and its orphans must find their way here.
   sys::Prctl(PR_SET_NAME, sys::Pointer(kKeeperName));
   sys::Prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // Where a filter forbids it (seccomp), nobody could tell of the worker's end: no keeper then. A
-  // full table gets room later.
+  // The same of this one. A full table gets room later.
   if (signals_ < 0) signals_ = sys::SignalDescriptor(sys::kAllSignals);
   if (signals_ < 0 && signals_ != -EMFILE && signals_ != -ENFILE) {
     worker_ = signals_;

@@ -251,6 +251,12 @@ inline int Wait(int pid, int* status, int options, struct rusage* usage) {
   return static_cast<int>(Call(__NR_wait4, pid, Pointer(status), options, Pointer(usage)));
 }
 
+// The same. Options that don't exist: nothing is reaped.
+inline bool CanWait() {
+  constexpr int kNoSuchOption = 0x00800000;
+  return Call(__NR_wait4, -1, 0, kNoSuchOption, 0) == -EINVAL;
+}
+
 struct Limit {
   uint64_t soft;
   uint64_t hard;
@@ -293,6 +299,10 @@ inline SignalSet SetMask(SignalSet set) {
   Call(__NR_rt_sigprocmask, kSetMask, Pointer(&set), Pointer(&old), sizeof(set));
   return old;
 }
+// Whether the kernel lets us, as a filter (seccomp) may not.
+inline bool CanSetMask() {
+  return Call(__NR_rt_sigprocmask, 0, 0, 0, sizeof(SignalSet)) >= 0;
+}
 inline SignalSet Pending() {
   SignalSet set = 0;
   Call(__NR_rt_sigpending, Pointer(&set), sizeof(set));
@@ -307,8 +317,8 @@ struct Action {
   unsigned long restorer = 0;
   SignalSet mask = 0;
 };
-inline void SetAction(int signal, const Action* action, Action* old) {
-  Call(__NR_rt_sigaction, signal, Pointer(action), Pointer(old), sizeof(SignalSet));
+inline Word SetAction(int signal, const Action* action, Action* old) {
+  return Call(__NR_rt_sigaction, signal, Pointer(action), Pointer(old), sizeof(SignalSet));
 }
 
 struct SignalInfo {  // struct signalfd_siginfo: 128 bytes, the first fields are all we read.
