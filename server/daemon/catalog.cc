@@ -91,6 +91,10 @@ void Catalog::LookInto(KnownProcess& process) {
   std::optional<std::vector<std::string>> argv =
       sys::ReadCmdline(roots_, process.id.pid, kCmdlineBytes);
   if (argv && !argv->empty()) {
+    // Another user's file system may hang.
+    if (process.uid == geteuid()) {
+      *argv = sys::WithResponseFiles(roots_, process.id.pid, *std::move(argv));
+    }
     process.what = RecogniseProcess(*argv, process.comm);
     const std::string_view name = sys::Basename((*argv)[0]);
     if (std::find(extra_tools_.begin(), extra_tools_.end(), name) != extra_tools_.end()) {

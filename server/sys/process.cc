@@ -1,9 +1,14 @@
 #include "server/sys/process.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
+#include <utility>
 
+#include "server/sys/file.h"
 #include "server/sys/text.h"
 
 namespace headroom::sys {
@@ -100,6 +105,56 @@ std::optional<std::vector<std::string>> ReadCmdline(const Roots& roots, pid_t pi
   const absl::StatusOr<std::string> text = ReadFile(ProcPath(roots, pid, "cmdline"), limit);
   if (!text.ok()) return std::nullopt;
   return ParseCmdline(*text);
+}
+
+std::vector<std::string> ParseResponseFile(std::string_view text) {
+  std::vector<std::string> words;
+  bool within = false;  // a word, even an empty one in quotes
+  char quote = '\0';
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool blank = c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
+    if (quote == '\0' && blank) {
+      within = false;
+      continue;
+    }
+    if (!within) words.emplace_back();
+    within = true;
+    if (c == '\\' && i + 1 < text.size()) {
+      words.back() += text[++i];
+    } else if (quote != '\0' && c == quote) {
+      quote = '\0';
+    } else if (quote == '\0' && (c == '"' || c == '\'')) {
+      quote = c;
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+std::vector<std::string> WithResponseFiles(const Roots& roots, pid_t pid,
+                                           std::vector<std::string> argv) {
+  constexpr size_t kMostBytes = size_t{256} << 10;
+  int left = 4;
+  for (size_t i = 1; i < argv.size() && left > 0; ++i) {
+    if (argv[i].size() < 2 || argv[i][0] != '@') continue;
+    --left;
+    const std::string name = argv[i].substr(1);
+    const std::string path = name[0] == '/' ? name : ProcPath(roots, pid, "cwd/") + name;
+    struct stat info = {};
+    if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    const absl::StatusOr<std::string> text = ReadFile(path, kMostBytes);
+    if (!text.ok()) continue;
+    std::vector<std::string> words = ParseResponseFile(*text);
+    const auto at = argv.erase(argv.begin() + static_cast<std::ptrdiff_t>(i));
+    const size_t count = words.size();
+    argv.insert(at, std::make_move_iterator(words.begin()), std::make_move_iterator(words.end()));
+    // Its own words are not looked into.
+    i += count;
+    --i;
+  }
+  return argv;
 }
 
 std::optional<std::string> FindInEnviron(std::string_view text, std::string_view name) {

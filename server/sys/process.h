@@ -65,6 +65,15 @@ std::vector<std::string> ParseCmdline(std::string_view text);
 std::optional<std::vector<std::string>> ReadCmdline(const Roots& roots, pid_t pid,
                                                     size_t limit = size_t{256} << 10);
 
+// The words of a compiler's response file (`@file`): blanks separate, quotes and backslashes
+// protect, as GCC, nvcc and the linkers have it.
+std::vector<std::string> ParseResponseFile(std::string_view text);
+// The words with those of the response files that they name in their places: regular files alone,
+// of at most 256 KiB, one level, at most 4; what can't be read stays as it is. Opens files that the
+// process chose: for processes of our own user.
+std::vector<std::string> WithResponseFiles(const Roots& roots, pid_t pid,
+                                           std::vector<std::string> argv);
+
 // The value of variable `name` in an environ text; the first where it is there twice, as getenv(3).
 std::optional<std::string> FindInEnviron(std::string_view text, std::string_view name);
 // nullopt: not set, gone, or another user's process.

@@ -105,6 +105,32 @@ TEST_CASE("statm, cmdline, environ, status") {
   CHECK(Basename("/").empty());
 }
 
+TEST_CASE("response files") {
+  using Words = std::vector<std::string>;
+  CHECK(ParseResponseFile("").empty());
+  CHECK(ParseResponseFile(" \n\t ").empty());
+  CHECK(ParseResponseFile("-c a.cu\n-o a.o") == Words{"-c", "a.cu", "-o", "a.o"});
+  CHECK(ParseResponseFile("\"two words.cu\" 'x y'z \\ w \"\"") ==
+        Words{"two words.cu", "x yz", " w", ""});
+  CHECK(ParseResponseFile("\"open end") == Words{"open end"});
+  CHECK(ParseResponseFile("end\\") == Words{"end\\"});
+
+  const TempDir dir;
+  dir.MakeFolder("proc/7/cwd/folder");
+  dir.Write("proc/7/cwd/a.rsp", "-c @b.rsp kernel.cu");
+  dir.Write("absolute.rsp", "-O2");
+  REQUIRE(mkfifo((dir / "proc/7/cwd/fifo").c_str(), 0600) == 0);
+  const auto with = [&](Words argv) { return WithResponseFiles(dir.roots(), 7, std::move(argv)); };
+  CHECK(with({"nvcc", "@a.rsp", "-o", "x.o"}) ==
+        Words{"nvcc", "-c", "@b.rsp", "kernel.cu", "-o", "x.o"});
+  CHECK(with({"nvcc", "@" + (dir / "absolute.rsp")}) == Words{"nvcc", "-O2"});
+  // What can't be read is left as it is, and nothing hangs.
+  CHECK(with({"ld", "@gone", "@fifo", "@folder", "@"}) ==
+        Words{"ld", "@gone", "@fifo", "@folder", "@"});
+  CHECK(with({"@a.rsp"}) == Words{"@a.rsp"});
+  CHECK(with({}) == Words{});
+}
+
 TEST_CASE("our own process") {
   const Roots roots;
   const auto stat = ReadProcStat(roots, getpid());
