@@ -1,8 +1,12 @@
-// What the daemon says where something of its own runs out.
+// What the daemon says where something of its own runs out, and what it sees in odd command lines.
+#include <signal.h>
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -46,6 +50,34 @@ TEST_CASE("a daemon out of descriptors says so, and what helps, to those who att
   AllowFiles(daemon.pid(), 200);
   ControlClient client(daemon.socket());
   CHECK_FALSE(client.Attach(2).empty());
+}
+
+TEST_CASE("the source of a job whose compiler was given a response file") {
+  const std::optional<fs::path> make = VenvTool("make");
+  if (!make) {
+    printf("SKIPPED: make of PyPI isn't in build/venv/bin; run scripts/setup\n");
+    return;
+  }
+  TestDaemon daemon;
+  ControlClient control(daemon.socket());
+  const std::string lane = control.SharedLane();
+  const TempDir dir;
+  const StandinTools tools(dir / "bin", {"nvcc"});
+  WriteFile(dir / "kernel.rsp", "-c 'my kernel.cu'\n");
+  WriteFile(dir / "Makefile", ".PHONY: all\nall:\n\t" + tools.Path("nvcc") +
+                                  " --curve 0:1M,20:1M -o kernel.o @kernel.rsp\n");
+  Program build(InLane(lane, {make->string()}, 2, dir.path()));
+  std::string source;
+  CHECK(WaitUntil(
+      [&] {
+        const std::optional<v1::Lane> now = daemon.Lane(lane);
+        if (now && now->jobs_size() > 0) source = now->jobs(0).source();
+        return !source.empty();
+      },
+      std::chrono::seconds(10)));
+  CHECK(source == "my kernel.cu");
+  build.Signal(SIGTERM);
+  build.Wait(std::chrono::seconds(10));
 }
 
 }  // namespace
