@@ -42,11 +42,6 @@ class Findings {
   std::vector<Finding> all_;
 };
 
-std::string Get(const Environment& env, const std::string& name) {
-  const auto found = env.find(name);
-  return found == env.end() ? "" : found->second;
-}
-
 std::string Text(const Version& version) {
   return absl::StrCat(version.major, ".", version.minor);
 }

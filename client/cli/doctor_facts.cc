@@ -28,11 +28,6 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxBuildFile = size_t{64} << 20;
 constexpr size_t kMaxImage = size_t{16} << 20;
 
-std::string Get(const Environment& env, const std::string& name) {
-  const auto found = env.find(name);
-  return found == env.end() ? "" : found->second;
-}
-
 // Of regular files only: a fifo would be waited for.
 std::string TextOf(const fs::path& path, size_t limit = kMaxBuildFile) {
   std::error_code error;

@@ -30,11 +30,6 @@ constexpr char kParallel[] = "HEADROOM_PARALLEL";
 constexpr std::array<const char*, 4> kOwn = {"HEADROOM_LANE", "HEADROOM_CORES", "HEADROOM_GATE",
                                              kParallel};
 
-std::string Get(const Environment& base, const std::string& name) {
-  const auto found = base.find(name);
-  return found == base.end() ? "" : found->second;
-}
-
 // Whether a HEADROOM_LANE that is set there names the jobserver of these flags.
 bool IsOurs(const Environment& base, const std::string& jobserver) {
   const std::string lane = Get(base, "HEADROOM_LANE");
@@ -99,6 +94,11 @@ void PlanParallelLevels(const Environment& base, const LaneFacts::Parallel& para
 }
 
 }  // namespace
+
+std::string Get(const Environment& env, const std::string& name) {
+  const auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
 
 Environment ReadEnvironment(char** environ) {
   Environment result;

@@ -21,6 +21,9 @@ using Environment = std::map<std::string, std::string>;
 // From the strings of environ(7).
 Environment ReadEnvironment(char** environ);
 
+// A variable's value; empty where there is none.
+std::string Get(const Environment& env, const std::string& name);
+
 struct Change {
   std::string name;
   std::optional<std::string> value;  // unset: the variable goes

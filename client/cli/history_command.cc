@@ -30,7 +30,7 @@ using history::Row;
 // A history of its most classes has some 40 MB as text.
 constexpr size_t kMostText = size_t{256} << 20;
 
-int Failed(const absl::Status& status) {
+int SayFailed(const absl::Status& status) {
   Say(status);
   return kFailure;
 }
@@ -84,8 +84,8 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
       absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
 }
 
-std::string Date(int64_t seconds) {
-  const time_t at = static_cast<time_t>(seconds);
+std::string Date(int64_t when) {
+  const time_t at = static_cast<time_t>(when);
   tm local{};
   std::array<char, 32> text{};
   if (localtime_r(&at, &local) == nullptr) return "";
@@ -131,9 +131,9 @@ std::string Details(const Row& row) {
 int ShowHistory(const HistoryOptions& options) {
   using Action = HistoryOptions::Action;
   const auto path = history::HistoryPath(history::Surroundings::FromEnvironment());
-  if (!path.ok()) return Failed(path.status());
+  if (!path.ok()) return SayFailed(path.status());
   if (path->empty())
-    return Failed(absl::FailedPreconditionError(
+    return SayFailed(absl::FailedPreconditionError(
         "HEADROOM_HISTORY=off: there is no history; unset it to see the one that is kept else"));
   // Only an import makes a file where there is none.
   const bool reads = options.action != Action::kImport;
@@ -144,28 +144,28 @@ int ShowHistory(const HistoryOptions& options) {
       return kSuccess;
     }
     if (options.action == Action::kList) return Print(history::ToJson({})) ? kSuccess : kFailure;
-    return Failed(file.status());
+    return SayFailed(file.status());
   }
-  if (!file.ok()) return Failed(file.status());
+  if (!file.ok()) return SayFailed(file.status());
   if (!(*file)->note().empty()) Say((*file)->note());
   const auto unknown = [&] {
-    return Failed(absl::NotFoundError(
+    return SayFailed(absl::NotFoundError(
         absl::StrCat("history: no class '", options.name, "'; 'headroom history list' names all")));
   };
   switch (options.action) {
     case Action::kList:
     case Action::kExport: {
       const auto rows = (*file)->List();
-      if (!rows.ok()) return Failed(rows.status());
+      if (!rows.ok()) return SayFailed(rows.status());
       if (options.action == Action::kList)
         return Print(options.json ? history::ToJson(*rows) : Table(*rows)) ? kSuccess : kFailure;
       if (options.name == "-") return Print(history::ToJson(*rows)) ? kSuccess : kFailure;
       const absl::Status written = WriteText(options.name, history::ToJson(*rows));
-      return written.ok() ? kSuccess : Failed(written);
+      return written.ok() ? kSuccess : SayFailed(written);
     }
     case Action::kShow: {
       const auto rows = (*file)->List();
-      if (!rows.ok()) return Failed(rows.status());
+      if (!rows.ok()) return SayFailed(rows.status());
       for (const Row& row : *rows) {
         if (row.stats.name != options.name) continue;
         return Print(options.json ? history::ToJson({row}) : Details(row)) ? kSuccess : kFailure;
@@ -174,18 +174,18 @@ int ShowHistory(const HistoryOptions& options) {
     }
     case Action::kImport: {
       const auto text = ReadText(options.name);
-      if (!text.ok()) return Failed(text.status());
+      if (!text.ok()) return SayFailed(text.status());
       const auto rows = history::FromJson(*text);
       if (!rows.ok())
-        return Failed(absl::InvalidArgumentError(
+        return SayFailed(absl::InvalidArgumentError(
             absl::StrCat(options.name, ": ", absl::string_view(rows.status().message()))));
       const auto added = (*file)->Add(*rows, std::time(nullptr));
-      if (!added.ok()) return Failed(added.status());
+      if (!added.ok()) return SayFailed(added.status());
       return Print(absl::StrCat(added->size(), " classes imported\n")) ? kSuccess : kFailure;
     }
     case Action::kForget: {
       const auto gone = options.all ? (*file)->ForgetAll() : (*file)->Forget(options.name);
-      if (!gone.ok()) return Failed(gone.status());
+      if (!gone.ok()) return SayFailed(gone.status());
       if (*gone == 0 && !options.all) return unknown();
       return Print(absl::StrCat(*gone, " classes forgotten\n")) ? kSuccess : kFailure;
     }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kVersionPrefix = "GNU Make ";
 // A make is 250 KB to 1 MB; nothing larger is read.
-constexpr uintmax_t kMaxImage = 16 << 20;
+constexpr uintmax_t kMaxMake = 16 << 20;
 }  // namespace
 
 std::string VersionText(std::string_view text) {
@@ -66,7 +66,7 @@ std::optional<Make> ProbeMake(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   if (error || !(IsMakeName(path) || IsMakeName(real.native()))) return std::nullopt;
-  if (const auto size = std::filesystem::file_size(real, error); !error && size <= kMaxImage) {
+  if (const auto size = std::filesystem::file_size(real, error); !error && size <= kMaxMake) {
     std::ifstream file(real, std::ios::binary);
     const std::string image{std::istreambuf_iterator<char>(file), {}};
     if (const auto ability = AbilityFromImage(image)) return Make{path, *ability};

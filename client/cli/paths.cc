@@ -22,11 +22,6 @@ bool IsFile(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-std::string Get(const Environment& env, const std::string& name) {
-  const auto found = env.find(name);
-  return found == env.end() ? "" : found->second;
-}
-
 }  // namespace
 
 bool CanBeInMakeflags(std::string_view path) {

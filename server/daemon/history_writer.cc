@@ -20,7 +20,7 @@ int64_t NowSeconds() {
       .count();
 }
 
-std::string Str(const absl::Status& status) {
+std::string WhyOf(const absl::Status& status) {
   return std::string(status.message());
 }
 
@@ -45,10 +45,10 @@ void HistoryWriter::Complain(const std::string& text) {
 void HistoryWriter::Load() {
   if (path_.empty()) return;
   auto file = history::History::Open({.path = path_});
-  if (!file.ok()) return Complain(Str(file.status()));
+  if (!file.ok()) return Complain(WhyOf(file.status()));
   if (!(*file)->note().empty()) spdlog::warn("{}", (*file)->note());
   absl::StatusOr<std::vector<policy::Stats>> known = (*file)->Load();
-  if (!known.ok()) return Complain(Str(known.status()));
+  if (!known.ok()) return Complain(WhyOf(known.status()));
   spdlog::debug("history {}: {} classes", path_, known->size());
   if (known->empty()) return;
   recall_(policy::Recalled{*std::move(known)});
@@ -106,7 +106,7 @@ policy::Recalled HistoryWriter::Book(const Outcome& outcome) {
   policy::Recalled recalled;
   if (!outcome.note.empty()) spdlog::warn("{}", outcome.note);
   if (!outcome.status.ok()) {
-    Complain(Str(outcome.status));
+    Complain(WhyOf(outcome.status));
     return recalled;
   }
   complained_.clear();
@@ -160,7 +160,7 @@ void HistoryWriter::Finish() {
   if (more.empty()) return;
   const Outcome outcome = Write(path_, more);
   if (!outcome.note.empty()) spdlog::warn("{}", outcome.note);
-  if (!outcome.status.ok()) Complain(Str(outcome.status));
+  if (!outcome.status.ok()) Complain(WhyOf(outcome.status));
   stored_ = profile_().classes;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "server/policy/arithmetic.h"
 #include "server/policy/domain.h"
 
 namespace headroom::policy {
@@ -17,10 +18,6 @@ constexpr double kForeignSeconds = 3;
 // busy with something else for a moment shifts them by as much as they last, and their peaks then
 // fall together.
 constexpr double kShortLifeSeconds = 10;
-
-double AsDouble(Bytes b) {
-  return static_cast<double>(b.count);
-}
 
 int64_t AsInt(double value) {
   return static_cast<int64_t>(std::clamp(value, -9e18, 9e18));

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "server/policy/arithmetic.h"
 #include "server/policy/domain.h"
 #include "server/policy/predict.h"
 #include "server/policy/temp.h"
@@ -18,7 +19,7 @@ namespace {
 constexpr Duration kEvictionHold = std::chrono::milliseconds(500);
 // An eviction looks ahead this long, and gives back so much of the reserve that the next growth
 // does not need another one at once.
-constexpr double kReactSeconds = 0.3;
+constexpr double kEvictAheadSeconds = 0.3;
 constexpr double kRestore = 0.9;
 // Measured from SIGKILL to wait4: 0.06 to 0.11 s for 1 GB, 0.35 to 0.43 s for 4 GB; six times as
 // long with eight runnable processes a core, which the limit leaves to the next look.
@@ -57,10 +58,6 @@ constexpr double kLight = 0.5;
 
 bool Running(const GateState& gate) {
   return gate.phase == GatePhase::kAdmitted || gate.phase == GatePhase::kRunning;
-}
-
-double Seconds(Duration d) {
-  return std::chrono::duration<double>(d).count();
 }
 
 // The domain and all above it, from the inside out; one that is not known is the host.
@@ -359,7 +356,8 @@ void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& ac
     for (const size_t i : victims) {
       largest = std::max(largest, static_cast<double>(plan.units()[i].now.count));
     }
-    const double react = kReactSeconds + std::min(kMostExitSeconds, largest * kExitSecondsPerByte);
+    const double react =
+        kEvictAheadSeconds + std::min(kMostExitSeconds, largest * kExitSecondsPerByte);
     double short_of =
         kRestore * d.reserve - (d.available - std::max(0.0, d.fill_rate) * react) - coming;
     // What one gives back: what it has, and what it would have taken meanwhile.

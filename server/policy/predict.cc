@@ -5,6 +5,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "server/policy/arithmetic.h"
+
 namespace headroom::policy {
 namespace {
 
@@ -111,8 +113,8 @@ constexpr float kLeastAgeSeconds = 0.4F;
 constexpr float kLeastAgeShare = 0.15F;
 
 // The speed of one that used this much CPU, or this part of its class's, tells that of its class.
-constexpr double kRateSeconds = 1;
-constexpr double kRateShare = 0.25;
+constexpr double kSpeedSeconds = 1;
+constexpr double kSpeedShare = 0.25;
 
 // A process that was watched for this long tells how much of a core each gets. The least share that
 // is counted with: what stands still (it waits for a disk, or for its children) tells nothing.
@@ -128,14 +130,6 @@ constexpr double kStillSeconds = 10;
 // whatever the class's curve says; less surely than at the curve's end.
 constexpr float kFlatSeconds = 4;
 constexpr float kFlatNoise = 0.3F;
-
-double Seconds(Duration d) {
-  return std::chrono::duration<double>(d).count();
-}
-
-double AsDouble(Bytes b) {
-  return static_cast<double>(b.count);
-}
 
 // --- Shapes -------------------------------------------------------------------------------------
 
@@ -888,7 +882,7 @@ void Predictor::Observe(const Usage& use, uint32_t klass, const Sighting& seen) 
       sums.overdue += 1;
       sums.ln_overdue += ln_overdue;
     }
-    if (age > kRateSeconds || age > kRateShare * models_[static_cast<size_t>(leaf)].cpu_s) {
+    if (age > kSpeedSeconds || age > kSpeedShare * models_[static_cast<size_t>(leaf)].cpu_s) {
       sums.rate += use.cpu_rate;
       sums.rates += 1;
     }

@@ -11,11 +11,11 @@ namespace {
 
 constexpr int64_t kMaxBytes = (int64_t{1} << 60) - 1;
 
-struct Unit {
+struct SizeUnit {
   char letter;
   int shift;
 };
-constexpr std::array<Unit, 3> kUnits = {{{'K', 10}, {'M', 20}, {'G', 30}}};
+constexpr std::array<SizeUnit, 3> kUnits = {{{'K', 10}, {'M', 20}, {'G', 30}}};
 
 // A number of digits only: from_chars alone would take a minus sign.
 std::optional<int64_t> ParseDigits(std::string_view text) {
@@ -49,7 +49,7 @@ std::optional<Size> ParseSize(std::string_view text) {
   if (text.empty()) return std::nullopt;
   if (text.back() == '%') return ParsePercent(text.substr(0, text.size() - 1));
   int shift = 0;
-  for (const Unit& unit : kUnits) {
+  for (const SizeUnit& unit : kUnits) {
     if (text.back() != unit.letter) continue;
     shift = unit.shift;
     text.remove_suffix(1);

@@ -7,29 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
+
+#include "server/trace/posix.h"
 
 namespace headroom::trace {
 namespace {
-
-std::string ErrnoText(int error) {
-  return std::system_category().message(error);
-}
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // What a reader takes into memory at once. A segment has at most 64 MiB and a snapshot; a copy of a
 // whole ring may have more than this, its segments never.

@@ -12,30 +12,13 @@
 #include <system_error>
 #include <utility>
 
+#include "server/trace/posix.h"
+
 namespace headroom::trace {
 namespace {
 
 // The claim. Beside the segments, so that it moves with them.
 constexpr const char* kLockName = "lock";
-
-std::string ErrnoText(int error) {
-  return std::system_category().message(error);
-}
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 class PosixFile : public Storage::File {
  public:

@@ -13,7 +13,7 @@ std::string Line(const std::string& procs) {
   return R"({"source":"a.cu","wall_s":10,"procs":[)" + procs + "]}\n";
 }
 
-std::string Proc(const std::string& tool, double start, double end, const std::string& curve) {
+std::string CurveProc(const std::string& tool, double start, double end, const std::string& curve) {
   return R"({"tool":")" + tool + R"(","start_s":)" + std::to_string(start) + R"(,"end_s":)" +
          std::to_string(end) + R"(,"cpu_s":)" + std::to_string(end - start) +
          R"(,"peak_rss_bytes":1000,"input_bytes":{".ii":7},"curve":)" + curve + "}";
@@ -49,9 +49,9 @@ TEST_CASE("The trace of flash-attn is read whole") {
 
 TEST_CASE("Commands fall into front, chain and back") {
   const std::vector<Command> commands =
-      ParseCurves(Line(Proc("cc1plus", 0.5, 1, "[[0.5,10,0],[1,20,0.5]]") + "," +
-                       Proc("cicc", 1.5, 3, "[[1.5,10,0],[2,30,0.5],[3,0,1.5]]") + "," +
-                       Proc("ptxas", 3, 4, "[]") + "," + Proc("cc1plus", 4, 9, "[]")));
+      ParseCurves(Line(CurveProc("cc1plus", 0.5, 1, "[[0.5,10,0],[1,20,0.5]]") + "," +
+                       CurveProc("cicc", 1.5, 3, "[[1.5,10,0],[2,30,0.5],[3,0,1.5]]") + "," +
+                       CurveProc("ptxas", 3, 4, "[]") + "," + CurveProc("cc1plus", 4, 9, "[]")));
   REQUIRE(commands.size() == 1);
   const Command& command = commands[0];
   CHECK(command.driver == "nvcc");
@@ -78,9 +78,9 @@ TEST_CASE("What cannot be read is named") {
   fails("{\"source\":\"a\",", "line 1: not a JSON object");
   fails(R"({"source":"a.cu","wall_s":1,"procs":[]})", "procs");
   fails(Line(R"({"tool":"cicc"})"), "start_s");
-  fails(Line(Proc("cicc", 0, 1, "[[1,2]]")), "a point of curve");
-  fails(Line(Proc("cicc", 0, 1, "[[0,-2,0]]")), "negative");
-  fails(Line(Proc("cicc", 0, 1, "[[0,2,0.5],[0,2,0.1]]")), "backwards");
+  fails(Line(CurveProc("cicc", 0, 1, "[[1,2]]")), "a point of curve");
+  fails(Line(CurveProc("cicc", 0, 1, "[[0,-2,0]]")), "negative");
+  fails(Line(CurveProc("cicc", 0, 1, "[[0,2,0.5],[0,2,0.1]]")), "backwards");
   CHECK_THROWS_WITH(ReadCurves("/nonexistent"), Catch::Contains("/nonexistent: cannot be read"));
 }
 

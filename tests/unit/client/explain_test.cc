@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace headroom::cli {
+namespace headroom::cli::explain_test {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
@@ -108,4 +108,4 @@ TEST_CASE("A decision as JSON: numbers are numbers") {
 }
 
 }  // namespace
-}  // namespace headroom::cli
+}  // namespace headroom::cli::explain_test

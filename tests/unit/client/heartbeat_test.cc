@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 
-namespace headroom::cli {
+namespace headroom::cli::heartbeat_test {
 namespace {
 
 using std::chrono::seconds;
@@ -69,4 +69,4 @@ TEST_CASE("what others take is told where it is the reason") {
 }
 
 }  // namespace
-}  // namespace headroom::cli
+}  // namespace headroom::cli::heartbeat_test

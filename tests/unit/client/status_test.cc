@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-namespace headroom::cli {
+namespace headroom::cli::status_test {
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
@@ -93,4 +93,4 @@ TEST_CASE("The table says the same, fits the terminal, and holds no control char
 }
 
 }  // namespace
-}  // namespace headroom::cli
+}  // namespace headroom::cli::status_test

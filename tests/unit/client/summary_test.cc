@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-namespace headroom::cli {
+namespace headroom::cli::summary_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -86,4 +86,4 @@ TEST_CASE("Thousands of incidents do not bury the build's own words") {
 }
 
 }  // namespace
-}  // namespace headroom::cli
+}  // namespace headroom::cli::summary_test

@@ -42,7 +42,7 @@ bool Has(const std::string& program) {
   return Run("command -v " + program).code == 0;
 }
 
-std::string ReadFile(const std::string& path) {
+std::string FileText(const std::string& path) {
   std::ifstream in(path);
   INFO(path);
   REQUIRE(in);
@@ -61,7 +61,7 @@ struct TempFolder {
 
 // The unit with programs that are there: verify looks for them.
 std::string UnitAt(const std::string& template_path, const std::string& folder) {
-  std::string text = ReadFile(template_path);
+  std::string text = FileText(template_path);
   const std::string placeholder = "@CMAKE_INSTALL_FULL_BINDIR@";
   size_t found = 0;
   for (size_t at; (at = text.find(placeholder)) != std::string::npos; ++found)
@@ -137,8 +137,8 @@ TEST_CASE("systemd finds nothing wrong with the units") {
 }
 
 TEST_CASE("units say what the design asks for, each setting with its reason") {
-  const std::string system = ReadFile(kPackaging + "/headroomd.service.in");
-  const std::string user = ReadFile(kPackaging + "/user/headroomd.service.in");
+  const std::string system = FileText(kPackaging + "/headroomd.service.in");
+  const std::string user = FileText(kPackaging + "/user/headroomd.service.in");
   for (const std::string& unit : {system, user}) {
     for (const char* line : {"\nType=notify\n", "\nWatchdogSec=", "\nRestart=always\n",
                              "\nRuntimeDirectory=headroom\n", "\nRuntimeDirectoryPreserve=yes\n",
@@ -196,12 +196,12 @@ TEST_CASE("shells take their completions") {
 }
 
 TEST_CASE("every option is in the man page and in every completion") {
-  const std::string manual = ReadFile(kPackaging + "/man/headroom.1");
-  const std::string daemon_manual = ReadFile(kPackaging + "/man/headroomd.8");
-  const std::string bash = ReadFile(kPackaging + "/completions/headroom.bash");
-  const std::string zsh = ReadFile(kPackaging + "/completions/_headroom");
-  const std::string fish = ReadFile(kPackaging + "/completions/headroom.fish");
-  const auto options = OptionsOf(ReadFile(HEADROOM_SOURCE_DIR "/client/cli/args.cc"));
+  const std::string manual = FileText(kPackaging + "/man/headroom.1");
+  const std::string daemon_manual = FileText(kPackaging + "/man/headroomd.8");
+  const std::string bash = FileText(kPackaging + "/completions/headroom.bash");
+  const std::string zsh = FileText(kPackaging + "/completions/_headroom");
+  const std::string fish = FileText(kPackaging + "/completions/headroom.fish");
+  const auto options = OptionsOf(FileText(HEADROOM_SOURCE_DIR "/client/cli/args.cc"));
   CHECK(options.size() >= 10);
   for (const std::string& name : options) {
     INFO(name);
@@ -210,7 +210,7 @@ TEST_CASE("every option is in the man page and in every completion") {
     CHECK(zsh.find("--" + name) != std::string::npos);
     CHECK(fish.find("-l " + name) != std::string::npos);
   }
-  const auto daemon_options = OptionsOf(ReadFile(HEADROOM_SOURCE_DIR "/server/daemon/main.cc"));
+  const auto daemon_options = OptionsOf(FileText(HEADROOM_SOURCE_DIR "/server/daemon/main.cc"));
   CHECK(daemon_options.size() >= 5);
   for (const std::string& name : daemon_options) {
     INFO(name);

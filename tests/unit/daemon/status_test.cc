@@ -31,12 +31,12 @@ policy::DomainState Domain(DomainId id, DomainId parent, const char* name, int64
   return domain;
 }
 
-struct World {
+struct StatusWorld {
   policy::State state;
   StatusFacts facts;
   policy::Time now{std::chrono::seconds(100)};
 
-  World() {
+  StatusWorld() {
     state.domains[kHost] = Domain(kHost, DomainId::kNone, "host", 8000, 5000);
     state.domains[kGroup] = Domain(kGroup, kHost, "/build", 2000, 1500);
     state.domains[kOther] = Domain(kOther, kHost, "/tight", 100, 1);
@@ -84,7 +84,7 @@ struct World {
 }  // namespace
 
 TEST_CASE("memory is that of the tightest domain of any lane") {
-  World world;
+  StatusWorld world;
   SECTION("without lanes: the host") {
     const auto status = world.Build();
     CHECK(status.memory().domain() == "host");
@@ -147,7 +147,7 @@ TEST_CASE("memory is that of the tightest domain of any lane") {
 }
 
 TEST_CASE("lanes, jobs and pools") {
-  World world;
+  StatusWorld world;
   world.AddLane(1, kGroup, 1000);
   world.AddLane(2, kHost, 1001).kind = policy::LaneKind::kShared;
   world.facts.lanes[LaneId{1}].dir = "/run/headroom/1000/run-1";
@@ -207,7 +207,7 @@ TEST_CASE("lanes, jobs and pools") {
 }
 
 TEST_CASE("a status of any size fits into a frame") {
-  World world;
+  StatusWorld world;
   world.AddLane(1, kHost, 1000);
   for (int32_t i = 0; i < 10'000; ++i) {
     world.AddJob(i + 1, 1, "csrc/flash_attn/src/flash_bwd_hdim128_bf16_causal_sm80_and_more.cu");
@@ -221,7 +221,7 @@ TEST_CASE("a status of any size fits into a frame") {
 }
 
 TEST_CASE("numbers below zero never become huge") {
-  World world;
+  StatusWorld world;
   auto& lane = world.AddLane(1, kHost, 1000);
   lane.minted = 1;
   lane.idle = 3;  // somebody wrote tokens of his own
@@ -257,7 +257,7 @@ TEST_CASE("why no more jobs start") {
 }
 
 TEST_CASE("figures of the plan are the policy's own") {
-  World world;
+  StatusWorld world;
   for (auto& [id, domain] : world.state.domains) domain.sampled = true;
   world.state.lanes.clear();
   world.AddLane(1, kGroup, 1000);
@@ -293,7 +293,7 @@ TEST_CASE("figures of the plan are the policy's own") {
 }
 
 TEST_CASE("tools at the gate are listed with what they have and are expected to need") {
-  World world;
+  StatusWorld world;
   world.state.lanes.clear();
   world.AddLane(1, kGroup, 1000).gated = true;
   for (const uint64_t id : {1U, 2U}) {

@@ -2,7 +2,7 @@
 // the build gives way in time, and comes back (issue 3's bar).
 #include "tests/unit/policy/short_jobs.h"
 
-namespace headroom::policy {
+namespace headroom::policy::hog_test {
 namespace {
 
 constexpr double kMB = 1024 * 1024;
@@ -75,4 +75,4 @@ TEST_CASE("a build of short jobs that begin together does not run out of memory"
 }
 
 }  // namespace
-}  // namespace headroom::policy
+}  // namespace headroom::policy::hog_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/policy/fixture.h"
 
-namespace headroom::policy {
+namespace headroom::policy::reasons_test {
 namespace {
 
 GateRequest Ask(uint64_t gate, bool replayable = true) {
@@ -246,4 +246,4 @@ TEST_CASE("every reason is given in some course of events") {
 }
 
 }  // namespace
-}  // namespace headroom::policy
+}  // namespace headroom::policy::reasons_test

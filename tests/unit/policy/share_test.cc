@@ -5,7 +5,7 @@
 
 #include "tests/unit/policy/fixture.h"
 
-namespace headroom::policy {
+namespace headroom::policy::share_test {
 namespace {
 
 void Hint(Host& host, const char* driver, int count, int fan_out, LaneId id = kLane) {
@@ -236,4 +236,4 @@ TEST_CASE("a lane's mixture is what it has still to run, else what it ran") {
 }
 
 }  // namespace
-}  // namespace headroom::policy
+}  // namespace headroom::policy::share_test

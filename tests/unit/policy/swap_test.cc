@@ -1,7 +1,7 @@
 // K17: one source bigger than the machine, which gets through by swapping.
 #include "tests/unit/policy/fixture.h"
 
-namespace headroom::policy {
+namespace headroom::policy::swap_test {
 namespace {
 
 constexpr Bytes kLimit = GiB(8);
@@ -102,4 +102,4 @@ TEST_CASE("one source bigger than memory runs alone and to its end where there i
 }
 
 }  // namespace
-}  // namespace headroom::policy
+}  // namespace headroom::policy::swap_test

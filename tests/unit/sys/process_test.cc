@@ -140,11 +140,11 @@ TEST_CASE("our own process") {
   CHECK(ReadRealUid(roots, getpid()) == getuid());
   const auto exe = ReadExe(roots, getpid());
   REQUIRE(exe);
-  CHECK(Basename(*exe) == "sys_process_test");
+  CHECK(Basename(*exe) == "sys_test");
   CHECK(ReadCwd(roots, getpid()).has_value());
   const auto cmdline = ReadCmdline(roots, getpid());
   REQUIRE(cmdline);
-  CHECK(Basename(cmdline->front()) == "sys_process_test");
+  CHECK(Basename(cmdline->front()) == "sys_test");
 }
 
 TEST_CASE("a process that is gone is nullopt everywhere") {

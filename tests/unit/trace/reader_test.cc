@@ -50,14 +50,14 @@ std::optional<Read> ReadAll(const std::string& bytes) {
   return read;
 }
 
-struct TempFolder {
+struct ReaderFolder {
   std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("headroom-reader-test-" + std::to_string(getpid()));
-  TempFolder() {
+  ReaderFolder() {
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
   }
-  ~TempFolder() { std::filesystem::remove_all(path); }
+  ~ReaderFolder() { std::filesystem::remove_all(path); }
   std::string Write(const std::string& name, const std::string& bytes) const {
     std::ofstream(path / name, std::ios::binary) << bytes;
     return path / name;
@@ -123,7 +123,7 @@ TEST_CASE("what is no trace is refused") {
 }
 
 TEST_CASE("a file of absurd size is refused before it is read") {
-  const TempFolder temp;
+  const ReaderFolder temp;
   const std::string path = temp.Write("sparse", "x");
   std::error_code error;
   std::filesystem::resize_file(path, uintmax_t{1} << 40, error);
@@ -149,7 +149,7 @@ TEST_CASE("random damage never does more than end the reading") {
 }
 
 TEST_CASE("an export leaves torn ends out and keeps the rest whole") {
-  const TempFolder temp;
+  const ReaderFolder temp;
   const std::string first = Segment(30);
   const std::string second = Segment(40);
   const std::string torn = second.substr(0, second.size() - 3);
