@@ -24,7 +24,7 @@ constexpr policy::Duration kYoung = std::chrono::seconds(1);
 // likely. A look takes some 10 us, so each second at all of 300 would be 0.3 % of a core.
 constexpr policy::Duration kMemberEvery = std::chrono::seconds(1);
 constexpr policy::Duration kMemberAtMost = std::chrono::seconds(4);
-constexpr int kMemberShare = 8;
+constexpr int kMemberShare = 4;
 // All others: a shell in no lane that execs a compiler is rare.
 constexpr policy::Duration kOtherEvery = std::chrono::seconds(10);
 // Longer command lines are cut: what a tool is stands at the front, its source in the first 64 KiB.
@@ -40,6 +40,8 @@ policy::Duration LookEvery(const KnownProcess& process, bool member, Time now) {
   if (!member) return kOtherEvery;
   // How many threads it has tells how many tokens it holds.
   if (UsesTokensForThreads(process.what.command.name)) return kMemberEvery;
+  // Its end, all that may come soon, is seen where its memory is read.
+  if (process.reader) return kMemberAtMost;
   return std::clamp<policy::Duration>(age / kMemberShare, kMemberEvery, kMemberAtMost);
 }
 

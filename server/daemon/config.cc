@@ -159,7 +159,7 @@ const std::vector<Key>& Keys() {
         "Shortest period of the fast sampling (memory that is left, growing tool processes).",
         false},
        Milliseconds(&Config::fast_min, 5, 1000)},
-      {{"sampling.fast_max", "milliseconds, 5 to 1000", "50",
+      {{"sampling.fast_max", "milliseconds, 5 to 1000", "250",
         "Longest period of the fast sampling, while anything is built.", false},
        Milliseconds(&Config::fast_max, 5, 1000)},
       {{"sampling.slow", "milliseconds, 100 to 60000", "1000",

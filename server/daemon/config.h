@@ -36,7 +36,7 @@ struct Config {
   // sampling.fast_min, sampling.fast_max: milliseconds, 5 to 1000. Bounds of the fast tier (memory
   // that is left, growing tool processes); in between, headroom over the fill rate decides.
   std::chrono::milliseconds fast_min{10};
-  std::chrono::milliseconds fast_max{50};
+  std::chrono::milliseconds fast_max{250};
   // sampling.slow: milliseconds, 100 to 60000. Everything else.
   std::chrono::milliseconds slow{1000};
 

@@ -35,6 +35,11 @@ constexpr int kToolOomScoreAdj = 500;
 constexpr int kScanPerFast = 5;
 constexpr milliseconds kScanMin{50};
 constexpr milliseconds kScanMax{250};
+// Where no process of a lane came or went for kSettled: on a machine where others start processes
+// all the time each scan lists them all. Who begins to take memory meanwhile is seen by the fast
+// tier, which makes scans more frequent.
+constexpr milliseconds kScanSettled{500};
+constexpr seconds kSettled{2};
 constexpr seconds kIdlePeriod{5};
 // Something that happened is looked at after this: an opener has then exec'ed, and a burst of ends
 // is one look.
@@ -122,7 +127,9 @@ std::chrono::nanoseconds Observer::FastPeriod() const {
 }
 
 std::chrono::nanoseconds Observer::ScanPeriod() const {
-  return std::clamp<std::chrono::nanoseconds>(kScanPerFast * FastPeriod(), kScanMin, kScanMax);
+  const bool settled = host_.Now() - changed_at_ > kSettled;
+  return std::clamp<std::chrono::nanoseconds>(kScanPerFast * FastPeriod(), kScanMin,
+                                              settled ? kScanSettled : kScanMax);
 }
 
 void Observer::AddLane(Lane lane) {
@@ -224,7 +231,8 @@ void Observer::Arm() {
 
 void Observer::OnTimer() {
   const Time now = host_.Now();
-  if (now >= scan_due_) {
+  // A scan is a look as well: one that is nearly due isn't made twice.
+  if (now + FastPeriod() / 2 >= scan_due_ && now >= std::min(scan_due_, fast_due_)) {
     Scan(now);
   } else if (now >= fast_due_) {
     Fast(now);
@@ -714,6 +722,7 @@ void Observer::Scan(Time now) {
   if (FindTokenTakers(now)) changed = true;
   FollowDomains(now);
   if (changed) {
+    changed_at_ = now;
     TellJobs();
     TellProcs(now);
     FollowClients();

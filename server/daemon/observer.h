@@ -1,11 +1,11 @@
 // Looks at the machine and tells the policy: processes, jobs, memory, tokens; as often as it
 // matters and no more often.
 //
-//   fast  (10 to 50 ms, as the policy's SetSampling says)  what is left in the lanes' domains, and
-//   the
-//         memory of tool processes that grow, by one pread each on files kept open; idle tokens
-//   scan  (5 times the fast period, 50 to 250 ms)          processes that came and went, jobs, what
-//         clients' children explain; next to nothing where none came or went
+//   fast  (10 to 250 ms, as the policy's SetSampling says)  what is left in the lanes' domains, and
+//         the memory of tool processes that grow, by one pread each on files kept open; idle tokens
+//   scan  (5 times the fast period, 50 to 250 ms; up to 500 ms where no process of a lane has come
+//         or gone for a while)  processes that came and went, jobs, what clients' children explain;
+//         next to nothing where none came or went
 //   slow  (1 s)                                            everything else: limits, kill counters,
 //         pressure, processes that don't grow
 //   idle  (5 s)  where no lane has a client or a tool process. A client that opens a lane's fifo
@@ -96,7 +96,7 @@ class Observer {
  public:
   struct Options {
     std::chrono::milliseconds fast_min{10};
-    std::chrono::milliseconds fast_max{50};
+    std::chrono::milliseconds fast_max{250};
     std::chrono::milliseconds slow{1000};
     std::vector<std::string> extra_tools;
   };
@@ -243,6 +243,7 @@ class Observer {
   std::set<policy::ProcId> hinted_;
   policy::Duration fast_{0};
   policy::Time fast_due_{}, scan_due_{}, slow_due_{};
+  policy::Time changed_at_{};  // the last scan that found anything new
   bool running_ = false;
   bool idle_ = false;
   bool look_posted_ = false;

@@ -410,7 +410,8 @@ void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& ac
   }
 }
 
-void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
+WaitFor AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actions) {
+  WaitFor wait_for;
   // Who runs where.
   struct LaneLoad {
     int running = 0;
@@ -557,7 +558,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     }
     if (!unblocks && !nothing_runs && gate.floor.count == 0 &&
         too_large.count({gate.domain, gate.klass}) != 0) {
-      continue;
+      continue;  // what it waits for was noted then
     }
     const auto lane = state.lanes.find(gate.lane);
     Addition addition;
@@ -581,7 +582,10 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
       const double share = domain_at < 0 ? 0
                                          : plan.domains()[static_cast<size_t>(domain_at)].limit /
                                                std::max(1, load.own_cores ? load.cap : cores);
-      if (closed.count(gate.domain) != 0 && addition.need > kLight * share) continue;
+      if (closed.count(gate.domain) != 0 && addition.need > kLight * share) {
+        wait_for.memory = true;
+        continue;
+      }
       bool hold = false;
       bool recent = false;
       for (int at = domain_at; at >= 0; at = plan.domains()[static_cast<size_t>(at)].parent) {
@@ -589,15 +593,19 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
         hold = hold || domain.braking || now < domain.admissions_hold;
         recent = recent || (domain.admitted_at != Time{} && now - domain.admitted_at < kRamp);
       }
-      if (hold) continue;
-      if (now - gate.asked_at < BackOff(gate.attempt)) continue;
+      if (hold || now - gate.asked_at < BackOff(gate.attempt)) {
+        wait_for.time = true;
+        continue;
+      }
       if (room.bytes < 0) {
+        wait_for.memory = true;
         if (now - gate.asked_at > kPatience) closed.insert(gate.domain);
         too_large.emplace(gate.domain, gate.klass);
         continue;
       }
       // With the spread of errors counted twice over there is room: no need to go slowly.
       if (recent && plan.After(domain_at, &addition, 1, 2.0, &lane->second).bytes < 0) {
+        wait_for.time = true;
         too_large.emplace(gate.domain, gate.klass);
         continue;
       }
@@ -629,6 +637,7 @@ void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actio
     actions.push_back(Admit{gate.gate, gate.predicted_peak, std::move(reason)});
     if (gate.alone) alone_runs.insert(gate.domain);
   }
+  return wait_for;
 }
 
 }  // namespace headroom::policy

@@ -46,8 +46,14 @@ bool AnyWaiting(const State& state);
 // Evicts where a domain runs short.
 void EvictWhereShort(State& state, Plan& plan, Time now, std::vector<Action>& actions);
 
+// What those that still wait are waiting for, as far as no event will tell of it.
+struct WaitFor {
+  bool memory = false;
+  bool time = false;  // a ramp, a hold or a pause that ends by itself
+};
+
 // Lets go what fits.
-void AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actions);
+WaitFor AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& actions);
 
 }  // namespace headroom::policy
 

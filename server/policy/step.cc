@@ -24,14 +24,25 @@ namespace {
 // thousands of short commands a second must not cost a core.
 constexpr Duration kQuietEvents = std::chrono::milliseconds(10);
 
-// The sampler's intervals. Fast while something grows: a tenth of the time until the headroom is
-// gone, within design.md's 10 to 50 ms. Slower steps where nothing grows, or nothing runs at all.
+// The sampler's intervals: a tenth of the time until the headroom is gone, at the rate at which it
+// goes or is expected to go. 20 looks a second at 300 processes take 2 % of a core: no headroom
+// that lasts for seconds needs them.
 constexpr Duration kFastest = std::chrono::milliseconds(10);
-constexpr Duration kFast = std::chrono::milliseconds(50);
 constexpr Duration kCalm = std::chrono::milliseconds(250);
 constexpr Duration kIdle = std::chrono::seconds(1);
-// Headroom that lasts longer than this at the present rate needs no fast look.
-constexpr double kCalmSeconds = 30;
+// No rate that was measured says how fast what runs may begin to grow: each core may take this much
+// a second (flash-attn's traces: cudafe++ 1.1 GB, cicc 0.75 GB a CPU second at most). Down to kFast
+// it shortens the interval; to go below, something must have been seen to grow.
+constexpr double kMostPerCore = 1e9;
+constexpr Duration kFast = std::chrono::milliseconds(50);
+// What a waiter's room depends on changes over tenths of seconds; the end of a process is an event.
+constexpr Duration kWaiting = std::chrono::milliseconds(100);
+
+Duration Tenth(double seconds, Duration least) {
+  if (seconds >= 10) return kCalm;
+  return std::clamp<Duration>(std::chrono::milliseconds(static_cast<int64_t>(seconds * 100)), least,
+                              kCalm);
+}
 
 // Applies one event to the state and decides what follows from it.
 class Stepper {
@@ -231,28 +242,35 @@ class Stepper {
     WatchDomains(state_, plan, now_);
     if (!state_.gates.empty()) EvictWhereShort(state_, plan, now_, actions_);
     Brake(state_, plan, now_, actions_);
-    if (waiting) AdmitWaiting(state_, plan, now_, actions_);
+    WaitFor wait_for;
+    if (waiting) wait_for = AdmitWaiting(state_, plan, now_, actions_);
     ShareTokens(state_, plan, mixtures, news_, now_, actions_);
-    SetSampler(plan, waiting);
+    SetSampler(plan, waiting, wait_for);
   }
 
-  void SetSampler(const Plan& plan, bool waiting) {
+  void SetSampler(const Plan& plan, bool waiting, const WaitFor& wait_for) {
     Duration want = state_.lanes.empty() ? kIdle : kCalm;
     bool anything = waiting || !state_.procs.empty();
+    int cores = 1;
     for (const auto& [id, lane] : state_.lanes) {
       anything = anything || lane.clients > 0 || Out(lane) > 0;
+      cores = std::max(cores, lane.cores);
     }
     if (!anything) want = kIdle;
+    const int moving =
+        static_cast<int>(std::count_if(state_.procs.begin(), state_.procs.end(),
+                                       [](const ProcState& proc) { return !proc.frozen; }));
+    const double most = kMostPerCore * std::min(cores, moving);
     for (const Plan::Domain& d : plan.domains()) {
       // What it loses a second: measured, or expected of what has just begun.
       const double rate = std::max({0.0, d.fill_rate, d.growth[0]});
-      if (rate <= 0 || !anything) continue;
-      const double lasts = std::max(0.0, d.available - d.reserve) / rate;
-      if (lasts > kCalmSeconds) continue;
-      const Duration tenth = std::chrono::milliseconds(static_cast<int64_t>(lasts * 100));
-      want = std::min(want, std::clamp(tenth, kFastest, kFast));
+      if (!anything) continue;
+      const double room = std::max(0.0, d.available - d.reserve);
+      if (rate > 0) want = std::min(want, Tenth(room / rate, kFastest));
+      if (most > 0) want = std::min(want, Tenth(room / most, kFast));
     }
-    if (waiting) want = std::min(want, kFast);
+    if (wait_for.memory) want = std::min(want, kWaiting);
+    if (wait_for.time) want = std::min(want, kFast);
     // Only steps that matter are told: less by a fifth, or more by half.
     if (state_.sampling == Duration{0} || want < state_.sampling * 4 / 5 ||
         want > state_.sampling * 3 / 2) {
