@@ -144,6 +144,7 @@ Daemon::Daemon(boost::asio::io_context& io, DaemonOptions options, sys::LockFile
       collected_(io, dup(collector_->event_fd())),
       observer_(io, *this, options_.roots, std::move(domains), ObserverOptions()),
       gate_(io, *this, options_.roots),
+      execs_timer_(io),
       notifier_(Notifier::FromEnvironment()),
       signals_(io, SIGTERM, SIGINT, SIGHUP),
       housekeeping_(io),
@@ -817,6 +818,7 @@ void Daemon::End() {
   control_->Stop();
   gate_.Stop();
   execs_descriptor_.reset();
+  execs_timer_.cancel();
   observer_.Stop();
   std::vector<ProcId> frozen;
   for (const auto& [proc, pidfd] : thawer_.held()) frozen.push_back(proc);

@@ -143,6 +143,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   void TendHeld();
   void WatchExecs();
   void WaitForExecs();
+  void TakeExecs();
 
   // Interpreter.
   void Carry(const policy::Action& action) override;
@@ -197,6 +198,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   std::set<policy::ProcId> out_of_reach_;  // counted; those that live
   std::unique_ptr<sys::ProcConnector> execs_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> execs_descriptor_;
+  boost::asio::steady_timer execs_timer_;
   bool execs_tried_ = false;
   policy::Time forsaken_at_{};  // last look at who waits for nobody
   std::unique_ptr<ControlServer> control_;

@@ -43,6 +43,10 @@ constexpr double kBeforeMainCpuSeconds = 0.05;
 // A look at who waits for a build tool that is gone: two of them within 2 s end it.
 constexpr milliseconds kForsakenEvery{500};
 
+// Events of programs that start are looked at together: of a build's short commands most are over
+// by then, and the daemon is woken 200 times a second at most. A compiler takes some MB meanwhile.
+constexpr milliseconds kExecsTogether{5};
+
 // Held by a signal only as long as little is lost with it: a process that has run for a while, or
 // has memory already, runs on. It is counted as what runs all the same.
 constexpr seconds kHoldYounger{2};
@@ -408,7 +412,8 @@ void Daemon::TendHeld() {
 
 void Daemon::WatchExecs() {
   if (std::exchange(execs_tried_, true)) return;
-  absl::StatusOr<sys::ProcConnector> connector = sys::ProcConnector::Open();
+  absl::StatusOr<sys::ProcConnector> connector =
+      sys::ProcConnector::Open(sys::ProcConnector::Wanted::kExecs);
   if (!connector.ok()) return;  // not ours to have: scans find them, a little later
   execs_ = std::make_unique<sys::ProcConnector>(*std::move(connector));
   execs_descriptor_ =
@@ -420,29 +425,36 @@ void Daemon::WaitForExecs() {
   execs_descriptor_->async_wait(
       boost::asio::posix::descriptor_base::wait_read, [this](boost::system::error_code error) {
         if (error || ending_) return;
-        bool look = false;
-        for (const sys::ProcEvent& event : execs_->Read()) {
-          if (event.kind == sys::ProcEvent::Kind::kLost) look = true;
-          if (event.kind != sys::ProcEvent::Kind::kExec || look) continue;
-          const absl::StatusOr<std::string> text =
-              sys::ReadFile(absl::StrCat(options_.roots.proc, "/", event.pid, "/comm"));
-          if (!text.ok() || text->empty()) continue;
-          const std::string comm = text->substr(0, text->size() - 1);
-          const std::vector<std::string> words = {comm};
-          if (policy::Recognise(comm, words).role != policy::Role::kTool) continue;
-          look = ReadReach(options_.roots, event.pid) == Reach::kOutside;
-        }
-        if (look) observer_.LookSoon();
-        if (std::none_of(lanes_.begin(), lanes_.end(),
-                         [](const auto& lane) { return lane.second.gated; })) {
-          // Each fork of the host costs: not for nothing.
-          execs_descriptor_.reset();
-          execs_.reset();
-          execs_tried_ = false;
-          return;
-        }
-        WaitForExecs();
+        execs_timer_.expires_after(kExecsTogether);
+        execs_timer_.async_wait([this](boost::system::error_code stopped) {
+          if (!stopped && !ending_) TakeExecs();
+        });
       });
+}
+
+void Daemon::TakeExecs() {
+  bool look = false;
+  for (const sys::ProcEvent& event : execs_->Read()) {
+    if (event.kind == sys::ProcEvent::Kind::kLost) look = true;
+    if (event.kind != sys::ProcEvent::Kind::kExec || look) continue;
+    const absl::StatusOr<std::string> text =
+        sys::ReadFile(absl::StrCat(options_.roots.proc, "/", event.pid, "/comm"));
+    if (!text.ok() || text->empty()) continue;
+    const std::string comm = text->substr(0, text->size() - 1);
+    const std::vector<std::string> words = {comm};
+    if (policy::Recognise(comm, words).role != policy::Role::kTool) continue;
+    look = ReadReach(options_.roots, event.pid) == Reach::kOutside;
+  }
+  if (look) observer_.LookSoon();
+  if (std::none_of(lanes_.begin(), lanes_.end(),
+                   [](const auto& lane) { return lane.second.gated; })) {
+    // Each exec of the host costs: not for nothing.
+    execs_descriptor_.reset();
+    execs_.reset();
+    execs_tried_ = false;
+    return;
+  }
+  WaitForExecs();
 }
 
 }  // namespace headroom::daemon

@@ -257,9 +257,11 @@ class Stepper {
       cores = std::max(cores, lane.cores);
     }
     if (!anything) want = kIdle;
-    const int moving =
-        static_cast<int>(std::count_if(state_.procs.begin(), state_.procs.end(),
-                                       [](const ProcState& proc) { return !proc.frozen; }));
+    int moving = 0;
+    for (const ProcState& proc : state_.procs) moving += proc.frozen ? 0 : 1;
+    for (const auto& [id, gate] : state_.gates) {
+      moving += gate.phase == GatePhase::kAdmitted ? 1 : 0;
+    }
     const double most = kMostPerCore * std::min(cores, moving);
     for (const Plan::Domain& d : plan.domains()) {
       // What it loses a second: measured, or expected of what has just begun.

@@ -94,9 +94,10 @@ std::optional<int> AcknowledgedError(std::string_view message) {
   return *error < 0 ? -*error : *error;
 }
 
-absl::Status AttachFilter(int fd) {
+absl::Status AttachFilter(int fd, ProcConnector::Wanted wanted) {
   // Loads are big-endian, the message is in the host's order: compare with swapped constants.
   constexpr int kAccept = 13, kDrop = 14;
+  const bool all = wanted == ProcConnector::Wanted::kAll;
   const auto jump_if = [](int code, uint32_t value, int here, int yes, int no) {
     return sock_filter{static_cast<uint16_t>(BPF_JMP | BPF_JEQ | code),
                        static_cast<uint8_t>(yes - here - 1), static_cast<uint8_t>(no - here - 1),
@@ -107,21 +108,21 @@ absl::Status AttachFilter(int fd) {
   };
   const sock_filter to_x = {BPF_MISC | BPF_TAX, 0, 0, 0};
   sock_filter code[] = {
-      load(kEventAt),                                        // 0: which event?
-      jump_if(BPF_K, htonl(kEventFork), 1, 9, 2),            // 1
-      jump_if(BPF_K, htonl(kEventExec), 2, 5, 3),            // 2
-      jump_if(BPF_K, htonl(kEventExit), 3, 5, 4),            // 3
-      jump_if(BPF_K, htonl(kEventNone), 4, kAccept, kDrop),  // 4
-      load(kDataAt),                                         // 5: a process's main thread?
-      to_x,                                                  // 6
-      load(kDataAt + 4),                                     // 7
-      jump_if(BPF_X, 0, 8, kAccept, kDrop),                  // 8
-      load(kDataAt + 8),                                     // 9: a new process, not a thread?
-      to_x,                                                  // 10
-      load(kDataAt + 12),                                    // 11
-      jump_if(BPF_X, 0, 12, kAccept, kDrop),                 // 12
-      {BPF_RET | BPF_K, 0, 0, 0xffffffff},                   // 13: accept
-      {BPF_RET | BPF_K, 0, 0, 0},                            // 14: drop
+      load(kEventAt),                                            // 0: which event?
+      jump_if(BPF_K, htonl(kEventFork), 1, all ? 9 : kDrop, 2),  // 1
+      jump_if(BPF_K, htonl(kEventExec), 2, 5, 3),                // 2
+      jump_if(BPF_K, htonl(kEventExit), 3, all ? 5 : kDrop, 4),  // 3
+      jump_if(BPF_K, htonl(kEventNone), 4, kAccept, kDrop),      // 4
+      load(kDataAt),                                             // 5: a process's main thread?
+      to_x,                                                      // 6
+      load(kDataAt + 4),                                         // 7
+      jump_if(BPF_X, 0, 8, kAccept, kDrop),                      // 8
+      load(kDataAt + 8),                                         // 9: a new process, not a thread?
+      to_x,                                                      // 10
+      load(kDataAt + 12),                                        // 11
+      jump_if(BPF_X, 0, 12, kAccept, kDrop),                     // 12
+      {BPF_RET | BPF_K, 0, 0, 0xffffffff},                       // 13: accept
+      {BPF_RET | BPF_K, 0, 0, 0},                                // 14: drop
   };
   const sock_fprog program = {sizeof code / sizeof code[0], code};
   if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) {
@@ -190,14 +191,14 @@ std::vector<ProcEvent> ParseProcEvents(std::string_view datagram) {
   return events;
 }
 
-absl::StatusOr<ProcConnector> ProcConnector::Open() {
+absl::StatusOr<ProcConnector> ProcConnector::Open(Wanted wanted) {
   UniqueFd fd(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_CONNECTOR));
   if (!fd) return ErrnoStatus(errno, "socket of the proc connector");
   // FORCE goes beyond net.core.rmem_max, for root.
   if (setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBytes, sizeof kReceiveBytes) != 0) {
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kReceiveBytes, sizeof kReceiveBytes);
   }
-  if (absl::Status status = AttachFilter(fd.get()); !status.ok()) return status;
+  if (absl::Status status = AttachFilter(fd.get(), wanted); !status.ok()) return status;
   sockaddr_nl address = {};
   address.nl_family = AF_NETLINK;
   address.nl_groups = CN_IDX_PROC;

@@ -1,6 +1,6 @@
 // The kernel's process events over netlink (linux/cn_proc.h): fork, exec and exit of whole
 // processes, p50 21 us after the fact; 5 % of a core at 3,000 spawns/s (measured). A socket filter
-// drops everything else (threads, uid changes, ...) in the kernel.
+// drops everything else (threads, uid changes, ..., and what the caller doesn't want) in the kernel.
 //
 // Where it is not to be had the caller polls: PermissionDenied (before Linux 6.6: root only),
 // Unimplemented (no CONFIG_PROC_EVENTS, or another pid or network namespace than the first).
@@ -38,8 +38,9 @@ std::vector<ProcEvent> ParseProcEvents(std::string_view datagram);
 
 class ProcConnector {
  public:
+  enum class Wanted { kAll, kExecs };
   // Waits up to 0.5 s for the kernel's acknowledgement.
-  static absl::StatusOr<ProcConnector> Open();
+  static absl::StatusOr<ProcConnector> Open(Wanted wanted = Wanted::kAll);
   int fd() const { return fd_.get(); }  // readable when there are events
   // Events that have come in, at most some thousands a call. Never blocks.
   std::vector<ProcEvent> Read() const;

@@ -64,8 +64,9 @@ TEST_CASE("connector datagrams") {
   CHECK(ParseProcEvents(KernelText("proc_event_exec").substr(0, 50)).empty());
 }
 
-TEST_CASE("the real connector: fork, exec and exit of a child, none of threads") {
+TEST_CASE("the real connector: fork, exec and exit of a child, none of threads; or execs alone") {
   const auto connector = ProcConnector::Open();
+  const auto execs = ProcConnector::Open(ProcConnector::Wanted::kExecs);
   if (!connector.ok()) {
     const auto code = connector.status().code();
     CHECK(
@@ -101,6 +102,13 @@ TEST_CASE("the real connector: fork, exec and exit of a child, none of threads")
   CHECK(executed);
   CHECK(others == 3);
   CHECK(connector->Read().size() < 4096);
+  REQUIRE(execs.ok());
+  int executions = 0;
+  for (const ProcEvent& event : execs->Read()) {
+    CHECK((event.kind == ProcEvent::Kind::kExec || event.kind == ProcEvent::Kind::kLost));
+    executions += event.kind == ProcEvent::Kind::kExec && event.pid == child.pid() ? 1 : 0;
+  }
+  CHECK(executions == 1);
 }
 
 }  // namespace
