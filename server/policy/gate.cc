@@ -502,6 +502,10 @@ WaitFor AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& ac
     queue.of_user = &of_user[queue.load->uid];
     queue.waiters.push_back(i);
   }
+  // Looked through for each waiter: side by side, in the order of lanes.
+  std::vector<Queue*> open;
+  open.reserve(queues.size());
+  for (auto& [id, queue] : queues) open.push_back(&queue);
   size_t next_urgent = 0;
   TempPlan temps(state, now);
   std::set<DomainId> closed;  // an impatient one waits for room there
@@ -513,21 +517,17 @@ WaitFor AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& ac
     if (unblocks) {
       best = urgent[next_urgent++];
     } else {
-      auto least = queues.end();
-      for (auto it = queues.begin(); it != queues.end();) {
-        if (it->second.waiters.empty()) {
-          it = queues.erase(it);
-          continue;
-        }
-        const auto served = [](const Queue& queue) {
-          return std::pair(*queue.of_user, queue.load->running);
-        };
-        if (least == queues.end() || served(it->second) < served(least->second)) least = it;
-        ++it;
+      Queue* least = nullptr;
+      const auto served = [](const Queue& queue) {
+        return std::pair(*queue.of_user, queue.load->running);
+      };
+      for (Queue* queue : open) {
+        if (least == nullptr || served(*queue) < served(*least)) least = queue;
       }
-      if (least == queues.end()) break;
-      best = least->second.waiters.back();
-      least->second.waiters.pop_back();
+      if (least == nullptr) break;
+      best = least->waiters.back();
+      least->waiters.pop_back();
+      if (least->waiters.empty()) std::erase(open, least);
     }
     GateState& gate = *waiters[best].gate;
     LaneLoad& load = loads[gate.lane];
@@ -536,7 +536,9 @@ WaitFor AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& ac
     const bool cores_free =
         load.running < load.cap && (load.own_cores || shared < cores || load.running == 0);
     if (!cores_free && !unblocks) {
-      queues.erase(gate.lane);
+      if (const auto queue = queues.find(gate.lane); queue != queues.end()) {
+        std::erase(open, &queue->second);
+      }
       continue;
     }
     if (alone_runs.count(gate.domain) != 0 && !unblocks) continue;
