@@ -1,5 +1,6 @@
 #include "client/cli/args.h"
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
 #include <CLI/App.hpp>
@@ -30,6 +31,7 @@ usage: headroom COMMAND [OPTION...]      (headroom COMMAND --help tells more)
   explain                       the daemon's last decisions, each with its reason
   doctor                        what here keeps builds from being fast and safe, and the remedy
   history                       what builds have taught: list, show, export, import, forget
+  plan                          what a build would do on another machine
   set                           change a running lane or the daemon
   reload                        let the daemon read its configuration again
 
@@ -147,6 +149,9 @@ Arguments ParseRun(const Words& words) {
   app->add_option("--trace", options.trace_file,
                   "save the daemon's trace to FILE (0600) at the end")
       ->option_text("FILE");
+  app->add_option("--curves", options.curves_file,
+                  "save the compilers' memory curves to FILE (0600) at the end, for headroom plan")
+      ->option_text("FILE");
   app->add_flag("--test-no-prediction", options.without_prediction)->group("");
   app->add_option("--test-spoiled-peak", spoiled)->group("");
   app->footer(
@@ -166,6 +171,8 @@ Arguments ParseRun(const Words& words) {
   if (app->count("--reserve") > 0) options.reserve = ParseSizeOption("--reserve", reserve);
   if (app->count("--trace") > 0 && options.trace_file.empty())
     throw Wrong{"--trace: '' is no file name"};
+  if (app->count("--curves") > 0 && options.curves_file.empty())
+    throw Wrong{"--curves: '' is no file name"};
   if (app->count("--test-spoiled-peak") > 0) {
     const auto size = ParseSizeOption("--test-spoiled-peak", spoiled);
     const auto* bytes = std::get_if<policy::Bytes>(&size);
@@ -314,6 +321,36 @@ Arguments ParseHistory(const Words& words) {
   return options;
 }
 
+Arguments ParsePlan(const Words& words) {
+  const auto app = MakeApp(
+      "plan", "[OPTION...] CURVES",
+      "Says what a build would do on a machine: under headroom run, and with fixed -j. CURVES is "
+      "a\n"
+      "file that headroom run --curves wrote. Simulated: it takes some seconds, and no daemon.");
+  PlanOptions options;
+  std::string cores, mem, archs, threads;
+  app->add_option("--cores", cores, "of the machine; default: this one's")->option_text("N");
+  app->add_option("--mem", mem, "its memory in GB (10^9 bytes); default: this one's")
+      ->option_text("GB");
+  app->add_option("--archs", archs, "archs that nvcc builds for; default: those in CURVES")
+      ->option_text("N");
+  app->add_option("--threads", threads, "nvcc --threads; default: as in CURVES")->option_text("N");
+  app->add_flag("--json", options.json, "as JSON, sizes in bytes");
+  app->add_option("CURVES", options.curves, "the file");
+  Parse(*app, words);
+  if (options.curves.empty()) throw Wrong{"which curves? headroom plan [OPTION...] CURVES"};
+  const auto number = [&app](const char* name, const std::string& text, uint32_t most) {
+    return app->count(name) > 0 ? static_cast<int>(ParseNumber(name, text, 1, most)) : 0;
+  };
+  options.cores = number("--cores", cores, 65'536);
+  options.archs = number("--archs", archs, 64);
+  options.threads = number("--threads", threads, 64);
+  if (app->count("--mem") > 0 &&
+      (!absl::SimpleAtod(mem, &options.mem_gb) || !(options.mem_gb > 0 && options.mem_gb <= 1e6)))
+    throw Wrong{absl::StrCat("--mem: '", mem, "' is not a number of GB, such as 425 or 23.5")};
+  return options;
+}
+
 }  // namespace
 
 Arguments ParseArguments(const Words& words) {
@@ -333,6 +370,7 @@ Arguments ParseArguments(const Words& words) {
       {"reload", ParseReload},
       {"doctor", ParseDoctor},
       {"history", ParseHistory},
+      {"plan", ParsePlan},
   };
   const auto command = kCommands.find(name);
   if (command == kCommands.end())

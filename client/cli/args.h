@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/cli/history_command.h"
+#include "client/cli/plan.h"
 #include "client/cli/quoting.h"
 #include "client/cli/run.h"
 #include "server/policy/size.h"
@@ -59,7 +60,7 @@ struct Finish {
 };
 
 using Arguments = std::variant<RunOptions, EnvOptions, StatusOptions, ExplainOptions, SetOptions,
-                               ReloadOptions, DoctorOptions, HistoryOptions, Finish>;
+                               ReloadOptions, DoctorOptions, HistoryOptions, PlanOptions, Finish>;
 
 // `words`: argv without argv[0].
 Arguments ParseArguments(const std::vector<std::string>& words);

@@ -10,6 +10,7 @@
 #include "client/cli/args.h"
 #include "client/cli/commands.h"
 #include "client/cli/history_command.h"
+#include "client/cli/plan.h"
 #include "client/cli/run.h"
 #include "client/cli/say.h"
 
@@ -25,6 +26,7 @@ struct Dispatch {
   int operator()(const ReloadOptions&) const { return Reload(); }
   int operator()(const DoctorOptions& options) const { return Doctor(options); }
   int operator()(const HistoryOptions& options) const { return ShowHistory(options); }
+  int operator()(const PlanOptions& options) const { return ShowPlan(options); }
   int operator()(const Finish& finish) const {
     if (finish.code == kSuccess) return Print(finish.text) ? kSuccess : kFailure;
     SayRaw(finish.text);

@@ -3,6 +3,7 @@
 #include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 
 #include "client/cli/careful_lane.h"
 #include "client/cli/command.h"
+#include "client/cli/curves.h"
 #include "client/cli/environment.h"
 #include "client/cli/heartbeat.h"
 #include "client/cli/make_version.h"
@@ -52,13 +54,13 @@ std::string CommandError(const std::string& name, const char* what) {
   return absl::StrCat("'", name, "': ", what);
 }
 
-sys::UniqueFd OpenTraceFile(const std::string& path) {
+sys::UniqueFd OpenForBuild(const char* option, const std::string& path) {
   sys::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0600));
   // It names sources: also where the file was there before, nobody else may read it.
   struct stat status {};
   if (!file || fstat(file.get(), &status) != 0 ||
       (S_ISREG(status.st_mode) && fchmod(file.get(), 0600) != 0))
-    Fail(kExitRunFailed, absl::StrCat("--trace: can't write ", path, ": ", std::strerror(errno)));
+    Fail(kExitRunFailed, absl::StrCat(option, ": can't write ", path, ": ", std::strerror(errno)));
   return file;
 }
 
@@ -154,18 +156,40 @@ Lane GetLane(asio::io_context& io, const RunOptions& options, const Places& plac
   return CarefulFallback(options, places, cores, wrong);
 }
 
-asio::awaitable<void> Build(Command& command, Session* session, HeartbeatLoop* heartbeat, int trace,
-                            int& status, std::chrono::steady_clock::time_point& ended,
+// What is left when the build has ended.
+struct Records {
+  int trace = -1;   // where to; -1: not wanted
+  int curves = -1;  // the same
+  std::string lane;
+};
+
+// Of the lane, out of the daemon's trace: by a file that nobody else sees.
+asio::awaitable<void> SaveCurves(Session& session, int to, std::string lane) {
+  const sys::UniqueFd trace(memfd_create("headroom-trace", MFD_CLOEXEC));
+  absl::Status saved = trace ? co_await session.SaveTrace(trace.get())
+                             : absl::UnavailableError(std::strerror(errno));
+  if (saved.ok()) saved = WriteCurves(trace.get(), to, lane);
+  if (!saved.ok()) Say(absl::StrCat("--curves: not saved: ", absl::string_view(saved.message())));
+}
+
+asio::awaitable<void> Build(Command& command, Session* session, HeartbeatLoop* heartbeat,
+                            Records records, int& status,
+                            std::chrono::steady_clock::time_point& ended,
                             std::optional<v1::LaneSummary>& summary) {
   status = co_await command.Wait();
   ended = std::chrono::steady_clock::now();
   if (heartbeat != nullptr) heartbeat->Stop();
-  if (session == nullptr) co_return;
+  if (session == nullptr) {
+    if (records.curves >= 0) Say("--curves: not saved: there was no headroomd to see the build");
+    co_return;
+  }
   session->Stop();
   summary = co_await session->Close(ExitCodeOf(status));
-  if (trace < 0) co_return;
-  const absl::Status saved = co_await session->SaveTrace(trace);
-  if (!saved.ok()) Say(absl::StrCat("--trace: not saved: ", absl::string_view(saved.message())));
+  if (records.trace >= 0) {
+    const absl::Status saved = co_await session->SaveTrace(records.trace);
+    if (!saved.ok()) Say(absl::StrCat("--trace: not saved: ", absl::string_view(saved.message())));
+  }
+  if (records.curves >= 0) co_await SaveCurves(*session, records.curves, records.lane);
 }
 
 }  // namespace
@@ -189,7 +213,9 @@ void Run(const RunOptions& options) {
                name, name.find('/') == std::string::npos ? "not found in PATH" : "no such file"));
   }
   sys::UniqueFd trace;
-  if (!options.trace_file.empty()) trace = OpenTraceFile(options.trace_file);
+  if (!options.trace_file.empty()) trace = OpenForBuild("--trace", options.trace_file);
+  sys::UniqueFd curves;
+  if (!options.curves_file.empty()) curves = OpenForBuild("--curves", options.curves_file);
 
   const auto cores = static_cast<unsigned>(sys::ReadCores(sys::Roots()).Count());
   std::optional<uint32_t> jobs = options.jobs;
@@ -272,9 +298,11 @@ void Run(const RunOptions& options) {
     asio::co_spawn(io, heartbeat->Run(), asio::detached);
   }
   if (lane.session) asio::co_spawn(io, lane.session->Keep(), asio::detached);
-  asio::co_spawn(
-      io, Build(command, lane.session.get(), heartbeat.get(), trace.get(), status, ended, summary),
-      asio::detached);
+  asio::co_spawn(io,
+                 Build(command, lane.session.get(), heartbeat.get(),
+                       {trace.get(), curves.get(), std::filesystem::path(lane.dir).filename()},
+                       status, ended, summary),
+                 asio::detached);
   io.run();
   for (const std::string& line : SummaryLines(ended - began, summary)) Say(line);
   lane.careful.reset();

@@ -20,7 +20,8 @@ struct RunOptions {
   std::optional<uint32_t> jobs;
   std::optional<policy::Size> reserve;
   bool gate = true;
-  std::string trace_file;
+  std::string trace_file;   // empty: none
+  std::string curves_file;  // empty: none
   bool history = true;
   bool without_prediction = false;
   std::optional<uint64_t> spoiled_peak;

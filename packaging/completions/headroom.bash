@@ -1,7 +1,7 @@
 # bash completion of headroom(1) and headroomd(8).
 _headroom() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command= i
-  local commands='run env status top explain doctor history set reload'
+  local commands='run env status top explain doctor history plan set reload'
   for ((i = 1; i < COMP_CWORD; ++i)); do
     if [[ ${COMP_WORDS[i]} != -* ]]; then
       command=${COMP_WORDS[i]}
@@ -19,7 +19,7 @@ _headroom() {
     while ((j < COMP_CWORD)); do
       case ${COMP_WORDS[j]} in
         --) ((++j)); break ;;
-        --jobs | --reserve | --trace) ((j += 2)) ;;
+        --jobs | --reserve | --trace | --curves) ((j += 2)) ;;
         -*) ((++j)) ;;
         *) break ;;
       esac
@@ -38,7 +38,7 @@ _headroom() {
     fi
   fi
   case $prev in
-    --trace)
+    --trace | --curves)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
@@ -50,12 +50,13 @@ _headroom() {
   esac
   local options=--help
   case $command in
-    run) options+=' --jobs --reserve --no-gate --no-history --trace --' ;;
+    run) options+=' --jobs --reserve --no-gate --no-history --trace --curves --' ;;
     env) options+=' --format --no-gate --unset' ;;
     status) options+=' --json --watch --interval' ;;
     top) options+=' --interval' ;;
     explain) options+=' --last --lane --json' ;;
     doctor) options+=' --json' ;;
+    plan) options='--cores --mem --archs --threads --json --help' ;;
     history) options='list show export import forget --all --json --help' ;;
     set) options+=' --lane --jobs --reserve' ;;
   esac

@@ -3,8 +3,8 @@
 // and the peaks of those that start together come together.
 #include <catch2/catch.hpp>
 
-#include "tests/sim/baselines.h"
-#include "tests/sim/scenario.h"
+#include "server/sim/baselines.h"
+#include "server/sim/scenario.h"
 
 namespace headroom::sim {
 namespace {

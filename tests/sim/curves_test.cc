@@ -1,4 +1,4 @@
-#include "tests/sim/curves.h"
+#include "server/sim/curves.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -57,15 +57,35 @@ TEST_CASE("Commands fall into front, chain and back") {
   CHECK(command.driver == "nvcc");
   REQUIRE(command.front.size() == 1);
   CHECK(command.front[0].gap_s == Approx(0.5));
-  REQUIRE(command.chain.size() == 2);
-  CHECK(command.chain[0].gap_s == Approx(0.5));
+  REQUIRE(command.chains.size() == 1);
+  REQUIRE(command.chains[0].size() == 2);
+  CHECK(command.chains[0][0].gap_s == Approx(0.5));
   REQUIRE(command.back.size() == 1);
   CHECK(command.end_gap_s == Approx(1));
-  const Shape& cicc = command.shapes[static_cast<size_t>(command.chain[0].shape)];
+  const Shape& cicc = command.shapes[static_cast<size_t>(command.chains[0][0].shape)];
   CHECK(cicc.peak == 1000);           // what VmHWM saw and no sample did
   CHECK(BytesAt(cicc, 0.25) == 505);  // half way from 10 to 1000
   CHECK(BytesAt(cicc, 1.4) == 1000);  // the 0 of a process that is being torn down is not its curve
   CHECK(cicc.input_bytes == 7);
+}
+
+TEST_CASE("Several archs' processes fall into a chain for each") {
+  const std::vector<Command> commands = ParseCurves(
+      Line(Proc("cc1plus", 0, 1, "[]") + "," + Proc("cicc", 1, 3, "[]") + "," +
+           Proc("cicc", 1, 4, "[]") + "," + Proc("ptxas", 3, 5, "[]") + "," +
+           Proc("ptxas", 4, 6, "[]") + "," + Proc("cc1plus", 6, 7, "[]")));
+  REQUIRE(commands.size() == 1);
+  const Command& command = commands[0];
+  REQUIRE(command.chains.size() == 2);
+  for (int copy = 0; copy < 2; ++copy) {
+    REQUIRE(command.chains[static_cast<size_t>(copy)].size() == 2);
+    CHECK(command.Chain(copy)[0].shape == 1 + copy);
+    CHECK(command.Chain(copy)[1].shape == 3 + copy);
+  }
+  CHECK(command.Chains(0) == 2);
+  CHECK(command.Chains(3) == 3);
+  CHECK(command.Chain(2)[0].shape == 1);
+  CHECK(command.back.size() == 1);
 }
 
 TEST_CASE("What cannot be read is named") {

@@ -1,8 +1,8 @@
-#include "tests/sim/engine.h"
+#include "server/sim/engine.h"
 
 #include <catch2/catch.hpp>
 
-#include "tests/sim/baselines.h"
+#include "server/sim/baselines.h"
 
 namespace headroom::sim {
 namespace {
@@ -92,7 +92,7 @@ TEST_CASE("Each arch has its own chain, as many at once as --threads says") {
   ptxas.tool = "ptxas";
   command.shapes.push_back(cicc);
   command.shapes.push_back(ptxas);
-  command.chain = {{0.5, 1}, {0.5, 2}};
+  command.chains = {{{0.5, 1}, {0.5, 2}}};
   command.back = {{0, 0}};
   command.end_gap_s = 0.25;
   const std::vector<Command> commands = {command};

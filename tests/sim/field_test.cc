@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "tests/sim/scenario.h"
+#include "server/sim/scenario.h"
 
 namespace headroom::sim {
 namespace {

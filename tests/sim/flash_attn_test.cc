@@ -2,7 +2,7 @@
 // the yardsticks of the same simulator (yardstick_test.cc holds those).
 #include <catch2/catch.hpp>
 
-#include "tests/sim/scenario.h"
+#include "server/sim/scenario.h"
 
 namespace headroom::sim {
 namespace {

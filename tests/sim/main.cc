@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/sim/random.h"
-#include "tests/sim/scenario.h"
+#include "server/sim/scenario.h"
 
 namespace {
 
@@ -67,7 +67,7 @@ int Main(int argc, char** argv) {
   app.add_option("--cores", scenario.cores)->check(CLI::PositiveNumber)->excludes(random);
   auto* mem = app.add_option("--mem", mem_gb, "GB (10^9 bytes)")->check(CLI::PositiveNumber);
   mem->excludes(random);
-  app.add_option("--archs", scenario.archs)->check(CLI::Range(1, 64));
+  app.add_option("--archs", scenario.archs, "0: as recorded")->check(CLI::Range(0, 64));
   app.add_option("--threads", scenario.threads, "nvcc --threads")->check(CLI::Range(1, 64));
   app.add_option("--policy", policy_text,
                  "headroom, fixed:N, best-fixed, flash-attn, threshold:PERCENT, oracle or "

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-#include "tests/sim/rng.h"
+#include "server/sim/rng.h"
 
 namespace headroom::sim {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/sim/curves.h"
-#include "tests/sim/scenario.h"
+#include "server/sim/curves.h"
+#include "server/sim/scenario.h"
 
 namespace headroom::sim {
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/sim/scenario.h"
+#include "server/sim/scenario.h"
 
 namespace headroom::sim {
 namespace {

@@ -8,7 +8,7 @@
 // With 16 cores the oracle that keeps the order does better than there (812 instead of 866 s).
 #include <catch2/catch.hpp>
 
-#include "tests/sim/scenario.h"
+#include "server/sim/scenario.h"
 
 namespace headroom::sim {
 namespace {

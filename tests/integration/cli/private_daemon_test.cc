@@ -315,6 +315,51 @@ TEST_CASE("The option --trace saves a trace that can be read") {
   CHECK(DaemonEnds(dir / "run"));
 }
 
+TEST_CASE("The option --curves saves what the compilers took, and plan reads it") {
+  const TempDir tools_dir;
+  const StandinTools tools(tools_dir.path());
+  const TempDir dir;
+  StandinBuild build;
+  for (int i = 0; i < 3; ++i) {
+    StandinEdge edge;
+    edge.name = "edge" + std::to_string(i);
+    edge.curve = "0:1M,0.4:40M,1.0:40M";
+    edge.options = {"--cpu", "0.3"};
+    build.edges.push_back(edge);
+  }
+  WriteMakeBuild(dir.path(), tools, build);
+  const fs::path curves = dir / "curves.jsonl";
+  ProgramOptions options =
+      Headroom(dir / "run", {"run", "--curves", curves.string(), "--", "make", "-s"});
+  options.cwd = dir.path();
+  const ProgramResult result = Run(options);
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(Contains(result.err, "--curves: 3 commands, 3 processes"));
+  CHECK_FALSE(Contains(result.err, "missing"));
+  struct stat status {};
+  REQUIRE(stat(curves.c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0600);
+
+  const ProgramResult plan =
+      Run(Headroom(dir / "run", {"plan", "--cores", "4", "--mem", "1", "--json", curves.string()}));
+  INFO(plan.out << plan.err);
+  REQUIRE(plan.exit_code == 0);
+  const auto json = nlohmann::json::parse(plan.out);
+  CHECK(json["commands"] == 3);
+  CHECK(json["processes"] == 3);
+  // 40 MiB, and what the program itself has.
+  CHECK(json["largest_process_bytes"] > 38e6);
+  CHECK(json["largest_process_bytes"] < 60e6);
+  CHECK(json["headroom_first"]["passes"] == true);
+  CHECK(json["best_fixed"]["n"] > 0);
+
+  const ProgramResult wrong = Run(Headroom(dir / "run", {"plan", (dir / "no").string()}));
+  CHECK(wrong.exit_code == 1);
+  CHECK(Contains(wrong.err, "--curves"));
+  CHECK(DaemonEnds(dir / "run"));
+}
+
 TEST_CASE("Real clients under a private daemon: they pass, within --jobs") {
   const TempDir tools_dir;
   const StandinTools tools(tools_dir.path());

@@ -157,5 +157,30 @@ TEST_CASE("The other commands' options") {
   Parse<ReloadOptions>({"reload"});
 }
 
+TEST_CASE("plan: a machine, or this one") {
+  const auto here = Parse<PlanOptions>({"plan", "a.jsonl"});
+  CHECK(here.curves == "a.jsonl");
+  CHECK(here.cores == 0);
+  CHECK(here.mem_gb == 0);
+  const auto there = Parse<PlanOptions>({"plan", "--cores", "128", "--mem", "425.5", "--archs", "4",
+                                         "--threads", "2", "--json", "a.jsonl"});
+  CHECK(there.cores == 128);
+  CHECK(there.mem_gb == 425.5);
+  CHECK(there.archs == 4);
+  CHECK(there.threads == 2);
+  CHECK(there.json);
+  const auto wrong = [](const Words& words, const std::string& what) {
+    const Finish finish = Parse<Finish>(words);
+    CHECK(finish.code == kUsageError);
+    CHECK_THAT(finish.text, Catch::Contains(what));
+  };
+  wrong({"plan"}, "which curves?");
+  wrong({"plan", "--cores", "0", "a"}, "--cores: '0'");
+  wrong({"plan", "--mem", "0", "a"}, "--mem: '0'");
+  wrong({"plan", "--mem", "much", "a"}, "--mem: 'much'");
+  wrong({"plan", "--mem", "inf", "a"}, "--mem: 'inf'");
+  wrong({"plan", "a", "b"}, "b");
+}
+
 }  // namespace
 }  // namespace headroom::cli

@@ -1,4 +1,4 @@
-#include "tests/sim/headroom.h"
+#include "server/sim/headroom.h"
 
 #include <algorithm>
 #include <array>
@@ -265,7 +265,7 @@ void Headroom::OnBuildStarted(Engine& engine, int build) {
     for (const int index : b.spec.order) {
       const Command& command = (*b.spec.commands)[static_cast<size_t>(index)];
       const int fan_out =
-          command.chain.empty() ? 1 : std::min(b.spec.archs, std::max(1, b.spec.threads));
+          std::max(1, std::min(command.Chains(b.spec.archs), std::max(1, b.spec.threads)));
       auto edge = std::find_if(hint.edges.begin(), hint.edges.end(), [&](const auto& e) {
         return e.driver == command.driver && e.fan_out == fan_out;
       });
@@ -297,7 +297,7 @@ void Headroom::OnJobStarted(Engine& engine, int id) {
     seen.driver = command.driver;
     seen.source = command.source;
     seen.fan_out =
-        command.chain.empty() ? 1 : std::min(build.spec.archs, std::max(1, build.spec.threads));
+        std::max(1, std::min(command.Chains(build.spec.archs), std::max(1, build.spec.threads)));
     Feed(engine, seen);
   });
 }

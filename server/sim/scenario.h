@@ -1,7 +1,7 @@
 // One run of the simulator from start to end: a machine, builds and a policy in, numbers out. Used
 // by the program (main.cc) and by the tests.
-#ifndef HEADROOM_TESTS_SIM_SCENARIO_H_
-#define HEADROOM_TESTS_SIM_SCENARIO_H_
+#ifndef HEADROOM_SERVER_SIM_SCENARIO_H_
+#define HEADROOM_SERVER_SIM_SCENARIO_H_
 
 #include <cstdint>
 #include <map>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/curves.h"
-#include "tests/sim/engine.h"
-#include "tests/sim/headroom.h"
+#include "server/sim/curves.h"
+#include "server/sim/engine.h"
+#include "server/sim/headroom.h"
 
 namespace headroom::sim {
 
@@ -39,7 +39,7 @@ struct Scenario {
   std::vector<Command> commands;
   double cores = 1;
   double mem_bytes = 0;
-  int archs = 1;
+  int archs = 1;  // 0: those that were recorded
   int threads = 1;
   int builds = 1;
   ClientKind ninja = ClientKind::kNinjaHead;
@@ -80,4 +80,4 @@ int BestFixed(const Scenario& scenario);
 
 }  // namespace headroom::sim
 
-#endif  // HEADROOM_TESTS_SIM_SCENARIO_H_
+#endif  // HEADROOM_SERVER_SIM_SCENARIO_H_

@@ -1,11 +1,11 @@
-#include "tests/sim/scenario.h"
+#include "server/sim/scenario.h"
 
 #include <algorithm>
 #include <charconv>
 #include <memory>
 #include <numeric>
 
-#include "tests/sim/baselines.h"
+#include "server/sim/baselines.h"
 
 namespace headroom::sim {
 namespace {

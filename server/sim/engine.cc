@@ -1,4 +1,4 @@
-#include "tests/sim/engine.h"
+#include "server/sim/engine.h"
 
 #include <algorithm>
 #include <cmath>
@@ -261,17 +261,18 @@ void Engine::NextStage(int job_id) {
   for (;;) {
     Job& job = jobs_[Index(job_id)];
     if (job.part == 1) {
-      if (command.chain.empty() || job.chains_done == spec.archs) {
+      const int chains = command.Chains(spec.archs);
+      if (job.chains_done == chains) {
         job.part = 2;
         job.stage = 0;
         continue;
       }
-      while (jobs_[Index(job_id)].chains_started < spec.archs &&
+      while (jobs_[Index(job_id)].chains_started < chains &&
              jobs_[Index(job_id)].chains_started - jobs_[Index(job_id)].chains_done <
                  std::max(1, spec.threads)) {
         const int copy = jobs_[Index(job_id)].chains_started++;
         jobs_[Index(job_id)].chain_stage.push_back(0);
-        StartStage(job_id, command.chain[0], copy);
+        StartStage(job_id, command.Chain(copy)[0], copy);
       }
       return;
     }
@@ -306,7 +307,7 @@ void Engine::Advanced(int job_id, int copy) {
     return;
   }
   const std::vector<Stage>& chain =
-      (*builds_[Index(job.build)].spec.commands)[Index(job.command)].chain;
+      (*builds_[Index(job.build)].spec.commands)[Index(job.command)].Chain(copy);
   const int stage = ++job.chain_stage[Index(copy)];
   if (Index(stage) < chain.size()) {
     StartStage(job_id, chain[Index(stage)], copy);

@@ -19,8 +19,8 @@
 //
 // Threading: none. Deterministic: the same configuration and scheduler give the same run, bit for
 // bit, on machines with the same floating point.
-#ifndef HEADROOM_TESTS_SIM_ENGINE_H_
-#define HEADROOM_TESTS_SIM_ENGINE_H_
+#ifndef HEADROOM_SERVER_SIM_ENGINE_H_
+#define HEADROOM_SERVER_SIM_ENGINE_H_
 
 #include <cstdint>
 #include <functional>
@@ -29,8 +29,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/curves.h"
-#include "tests/sim/rng.h"
+#include "server/sim/curves.h"
+#include "server/sim/rng.h"
 
 namespace headroom::sim {
 
@@ -44,7 +44,7 @@ enum class ClientKind : uint8_t {
 struct BuildSpec {
   const std::vector<Command>* commands = nullptr;
   std::vector<int> order;  // indexes into commands; empty: as they are
-  int archs = 1;
+  int archs = 1;           // 0: those that were recorded
   int threads = 1;
   ClientKind client = ClientKind::kFixed;
   int jobs = 1;            // kFixed: -jN
@@ -277,4 +277,4 @@ class Engine {
 
 }  // namespace headroom::sim
 
-#endif  // HEADROOM_TESTS_SIM_ENGINE_H_
+#endif  // HEADROOM_SERVER_SIM_ENGINE_H_

@@ -1,10 +1,10 @@
 // The schedulers that Headroom is measured against.
-#ifndef HEADROOM_TESTS_SIM_BASELINES_H_
-#define HEADROOM_TESTS_SIM_BASELINES_H_
+#ifndef HEADROOM_SERVER_SIM_BASELINES_H_
+#define HEADROOM_SERVER_SIM_BASELINES_H_
 
 #include <vector>
 
-#include "tests/sim/engine.h"
+#include "server/sim/engine.h"
 
 namespace headroom::sim {
 
@@ -69,4 +69,4 @@ double CommandWork(const Command& command, int archs, int threads);
 
 }  // namespace headroom::sim
 
-#endif  // HEADROOM_TESTS_SIM_BASELINES_H_
+#endif  // HEADROOM_SERVER_SIM_BASELINES_H_

@@ -1,7 +1,7 @@
 // The simulator's own random numbers: the same on every machine and standard library, so that a
 // seed names a run. Not for anything that needs to be unpredictable.
-#ifndef HEADROOM_TESTS_SIM_RNG_H_
-#define HEADROOM_TESTS_SIM_RNG_H_
+#ifndef HEADROOM_SERVER_SIM_RNG_H_
+#define HEADROOM_SERVER_SIM_RNG_H_
 
 #include <cmath>
 #include <cstdint>
@@ -49,4 +49,4 @@ constexpr uint64_t Mix(uint64_t a, uint64_t b) {
 
 }  // namespace headroom::sim
 
-#endif  // HEADROOM_TESTS_SIM_RNG_H_
+#endif  // HEADROOM_SERVER_SIM_RNG_H_

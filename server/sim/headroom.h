@@ -3,8 +3,8 @@
 //
 // Both modes of a lane: tokens only (tool processes run as their job wants; tokens carry the plan)
 // and the gate (tool processes wait before main(), the worker can be evicted and run again).
-#ifndef HEADROOM_TESTS_SIM_HEADROOM_H_
-#define HEADROOM_TESTS_SIM_HEADROOM_H_
+#ifndef HEADROOM_SERVER_SIM_HEADROOM_H_
+#define HEADROOM_SERVER_SIM_HEADROOM_H_
 
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "server/policy/step.h"
-#include "tests/sim/engine.h"
+#include "server/sim/engine.h"
 
 namespace headroom::sim {
 
@@ -110,4 +110,4 @@ class Headroom : public Scheduler {
 
 }  // namespace headroom::sim
 
-#endif  // HEADROOM_TESTS_SIM_HEADROOM_H_
+#endif  // HEADROOM_SERVER_SIM_HEADROOM_H_

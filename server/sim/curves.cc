@@ -1,4 +1,4 @@
-#include "tests/sim/curves.h"
+#include "server/sim/curves.h"
 
 #include <algorithm>
 #include <cmath>
@@ -83,6 +83,20 @@ bool OfArch(const std::string& tool) {
   return tool == "cicc" || tool == "ptxas" || tool == "nvlink";
 }
 
+// The chain that a process belongs to: several archs' run beside each other, so the oldest that has
+// no process of that tool yet. A cicc begins one.
+std::vector<Stage>& ChainOf(Command& command, const std::string& tool) {
+  if (tool != "cicc") {
+    for (std::vector<Stage>& chain : command.chains) {
+      const bool has = std::any_of(chain.begin(), chain.end(), [&](const Stage& stage) {
+        return command.shapes[static_cast<size_t>(stage.shape)].tool == tool;
+      });
+      if (!has) return chain;
+    }
+  }
+  return command.chains.emplace_back();
+}
+
 Command ParseCommand(const json& line) {
   Command command;
   command.source = TextIn(line, "source");
@@ -100,12 +114,22 @@ Command ParseCommand(const json& line) {
     std::vector<Stage>* part = &command.front;
     if (OfArch(command.shapes.back().tool)) {
       command.driver = "nvcc";
-      part = &command.chain;
-    } else if (!command.chain.empty()) {
+      part = &ChainOf(command, command.shapes.back().tool);
+    } else if (!command.chains.empty()) {
       part = &command.back;
     }
     part->push_back({std::max(0.0, start - busy_until), index});
     busy_until = std::max(busy_until, end);
+  }
+  // Of the recorded archs, how many had a process at once.
+  for (const json& one : *procs) {
+    if (!OfArch(TextIn(one, "tool"))) continue;
+    const double at = NumberIn(one, "start_s");
+    const auto beside = std::count_if(procs->begin(), procs->end(), [at](const json& other) {
+      return OfArch(TextIn(other, "tool")) && NumberIn(other, "start_s") <= at &&
+             NumberIn(other, "end_s") > at;
+    });
+    command.threads = std::max(command.threads, static_cast<int>(beside));
   }
   const double wall = NumberIn(line, "wall_s");
   command.end_gap_s = std::max(0.0, wall - busy_until);

@@ -4,8 +4,8 @@
 // points [wall s since the command's start, RSS bytes, CPU s of the process].
 //
 // Bytes are doubles here: the simulator interpolates between points. GB are 10^9 bytes.
-#ifndef HEADROOM_TESTS_SIM_CURVES_H_
-#define HEADROOM_TESTS_SIM_CURVES_H_
+#ifndef HEADROOM_SERVER_SIM_CURVES_H_
+#define HEADROOM_SERVER_SIM_CURVES_H_
 
 #include <cstdint>
 #include <stdexcept>
@@ -37,16 +37,27 @@ struct Stage {
   int shape = 0;     // index into Command::shapes
 };
 
-// One command of the build tool, as its driver runs it: `front` in order, then the chain once for
-// each arch (up to --threads at once), then `back` in order.
+// One command of the build tool, as its driver runs it: `front` in order, then a chain for each
+// arch (up to --threads at once), then `back` in order.
 struct Command {
   std::string source;
   std::string driver;  // "nvcc" or "c++"
   std::vector<Shape> shapes;
   std::vector<Stage> front;
-  std::vector<Stage> chain;  // cicc, then ptxas
+  // cicc, then ptxas; one for each arch that was recorded. A build of more archs repeats them.
+  std::vector<std::vector<Stage>> chains;
   std::vector<Stage> back;
   double end_gap_s = 0;
+  int threads = 1;  // how many chains were seen at once
+
+  // How many chains a build for so many archs runs; 0 archs: those that were recorded.
+  int Chains(int archs) const {
+    if (chains.empty()) return 0;
+    return archs > 0 ? archs : static_cast<int>(chains.size());
+  }
+  const std::vector<Stage>& Chain(int copy) const {
+    return chains[static_cast<size_t>(copy) % chains.size()];
+  }
 };
 
 class CurvesError : public std::runtime_error {
@@ -66,4 +77,4 @@ double BytesAt(const Shape& shape, double cpu);
 
 }  // namespace headroom::sim
 
-#endif  // HEADROOM_TESTS_SIM_CURVES_H_
+#endif  // HEADROOM_SERVER_SIM_CURVES_H_

@@ -1,4 +1,4 @@
-#include "tests/sim/baselines.h"
+#include "server/sim/baselines.h"
 
 #include <algorithm>
 #include <cmath>
@@ -137,6 +137,21 @@ int FlashAttnJobs(double cores, double free_bytes) {
   return static_cast<int>(std::max(1.0, std::min(by_cores, by_memory)));
 }
 
+namespace {
+
+// Of the longest chain.
+double ChainWork(const Command& command) {
+  double most = 0;
+  for (const std::vector<Stage>& chain : command.chains) {
+    double work = 0;
+    for (const Stage& stage : chain) work += StageWork(command, stage);
+    most = std::max(most, work);
+  }
+  return most;
+}
+
+}  // namespace
+
 double RemainingWork(const Command& command, int shape_index, int copy) {
   double work = command.end_gap_s;
   for (const Stage& stage : command.back) work += StageWork(command, stage);
@@ -153,10 +168,9 @@ double RemainingWork(const Command& command, int shape_index, int copy) {
     }
     return found ? sum : -1.0;
   };
-  if (copy >= 0) return work + std::max(0.0, from(command.chain));
+  if (copy >= 0) return work + std::max(0.0, from(command.Chain(copy)));
   if (const double front = from(command.front); front >= 0) {
-    for (const Stage& stage : command.chain) work += StageWork(command, stage);
-    return work + front;
+    return work + ChainWork(command) + front;
   }
   return std::max(0.0, from(command.back)) + command.end_gap_s;
 }
@@ -165,9 +179,8 @@ double CommandWork(const Command& command, int archs, int threads) {
   double work = command.end_gap_s;
   for (const Stage& stage : command.front) work += StageWork(command, stage);
   for (const Stage& stage : command.back) work += StageWork(command, stage);
-  double chain = 0;
-  for (const Stage& stage : command.chain) chain += StageWork(command, stage);
-  return work + chain * std::ceil(static_cast<double>(archs) / std::max(1, threads));
+  return work + ChainWork(command) *
+                    std::ceil(static_cast<double>(command.Chains(archs)) / std::max(1, threads));
 }
 
 }  // namespace headroom::sim
