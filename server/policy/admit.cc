@@ -219,7 +219,8 @@ void Plan::Spread() {
   }
 }
 
-Addition Plan::Of(const std::vector<std::pair<uint32_t, double>>& classes, Bytes floor) const {
+Addition Plan::Of(const std::vector<std::pair<uint32_t, double>>& classes, Bytes floor,
+                  int64_t input_bytes) const {
   Addition addition;
   double total = 0;
   for (const auto& [klass, share] : classes) total += share;
@@ -228,7 +229,7 @@ Addition Plan::Of(const std::vector<std::pair<uint32_t, double>>& classes, Bytes
     Addition::Part part;
     part.slot = predictor_.Slot(klass);
     part.share = share / total;
-    part.forecast = predictor_.Fresh(klass, floor);
+    part.forecast = predictor_.Fresh(klass, floor, input_bytes);
     if (state_.profile.classes[klass].job) Blur(part.forecast, Learned(part.slot));
     addition.need += part.share * part.forecast.peak;
     for (size_t h = 0; h < kHorizons; ++h) {

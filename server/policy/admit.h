@@ -72,7 +72,8 @@ class Plan {
   const std::vector<Domain>& domains() const { return domains_; }
   int DomainOf(DomainId id) const;  // position; -1: nothing is known
 
-  Addition Of(const std::vector<std::pair<uint32_t, double>>& classes, Bytes floor) const;
+  Addition Of(const std::vector<std::pair<uint32_t, double>>& classes, Bytes floor,
+              int64_t input_bytes = 0) const;
 
   // Bytes that would be left in the tightest of the domain and those above it after `count` more
   // (0: as it is); below zero: they do not fit. `lane`: whose reserve counts.

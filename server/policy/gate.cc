@@ -570,7 +570,7 @@ WaitFor AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& ac
     if (gate.attempt > 1 && gate.oom_ends == 0 && gate.killed_ends > 0) {
       code = ReasonCode::kRetryKilled;
     }
-    addition = plan.Of({{gate.klass, 1.0}}, gate.floor);
+    addition = plan.Of({{gate.klass, 1.0}}, gate.floor, gate.input_bytes);
     room = plan.After(domain_at, &addition, 1, kGateSafety, &lane->second);
     if (unblocks) {
       // Its waiting parent has memory and gives none back: never blocked.
@@ -615,7 +615,7 @@ WaitFor AdmitWaiting(State& state, Plan& plan, Time now, std::vector<Action>& ac
     temps.Admitted(gate);
     gate.phase = GatePhase::kAdmitted;
     gate.admitted_at = now;
-    gate.predicted_peak = plan.predictor().P95(gate.klass, gate.floor);
+    gate.predicted_peak = plan.predictor().P95(gate.klass, gate.floor, gate.input_bytes);
     plan.Add(domain_at, addition, 1);
     in_domain[gate.domain] += 1;
     load.running += 1;

@@ -69,6 +69,23 @@ constexpr Prior kPriors[] = {
     {"", 0.5e9, 0.9, 0.8, 8, 0.9, kCc1Level, kCc1Rise},
 };
 
+// Peaks that the size of the input tells, for a class's median input. In the traces ptxas has
+// 0.08 GB and 30 bytes a byte of PTX, within -13 to +31 %; older ones take a multiple of that,
+// which is what its classes then learn. cicc's and cc1plus's are not told by the size of their
+// input.
+constexpr double kPtxasLeast = 0.08e9;
+constexpr double kPtxasPerByte = 30;
+// Input of the prior's median peak.
+constexpr double kPtxasMedianInput = (0.5e9 - kPtxasLeast) / kPtxasPerByte;
+
+// ln of the peak with this input against that with the median one.
+float InputGain(const std::string& key, bool job, int64_t input_bytes) {
+  if (job || input_bytes <= 0 || key != "ptxas") return 0;
+  return static_cast<float>(
+      std::log((kPtxasLeast + kPtxasPerByte * static_cast<double>(input_bytes)) /
+               (kPtxasLeast + kPtxasPerByte * kPtxasMedianInput)));
+}
+
 const Prior& PriorOf(std::string_view key) {
   for (const Prior& prior : kPriors) {
     if (key == prior.key) return prior;
@@ -93,7 +110,9 @@ constexpr double kPriorShapeWeight = 1.5;
 // Of a tool's variance of ln(peak), how much is between families, and how much stays within one. In
 // the traces a family's peaks agree within a few percent; between families the factor is two.
 constexpr double kBetweenShare = 0.8;
-constexpr double kWithinShare = 0.35;
+constexpr double kWithinShare = 0.2;
+// However alike all of a class were, the next one is of a newer source, or another arch.
+constexpr double kLeastWithin = 0.03 * 0.03;
 // A job's peak against F times its main tool's: the chains do not peak at once, other stages add.
 constexpr double kJobScaleVar = 0.2 * 0.2;
 
@@ -557,13 +576,15 @@ void Update(Usage& use, Bytes anon, Duration cpu, Time now) {
   }
 }
 
-void Learn(Profile& profile, uint32_t klass, const Usage& use) {
+void Learn(Profile& profile, uint32_t klass, const Usage& use, int64_t input_bytes) {
   if (klass >= profile.classes.size() || use.sampled_at == Time{}) return;
   // What was never seen above this tells nothing about size but that it is small.
   constexpr double kLeastPeak = 4.0 * 1024 * 1024;
   const double peak = std::max(kLeastPeak, AsDouble(use.peak));
   const double cpu = std::max(0.05, Seconds(use.cpu));
-  const double ln_peak = std::log(peak);
+  const Stats& own = profile.classes[klass];
+  const double ln_peak =
+      std::log(peak) - static_cast<double>(InputGain(own.key, own.job, input_bytes));
   const double ln_cpu = std::log(cpu);
   // The curve at sixteenths of its life, from the marks.
   Shape level{};
@@ -734,7 +755,8 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
       const double sd = PriorOf(stats.key).sd;
       prior_within = sd * sd;
     }
-    model.within = (kPriorWithinWeight * prior_within + spread) / (kPriorWithinWeight + n);
+    model.within = std::max(
+        kLeastWithin, (kPriorWithinWeight * prior_within + spread) / (kPriorWithinWeight + n));
     model.cpu_s = std::exp(model.curves->ln_cpu);
     model.per_cpu_s = static_cast<float>(1 / model.cpu_s);
     slots_[i] = static_cast<int>(models_.size());
@@ -752,7 +774,7 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
     const ProcState& proc = state.procs[i];
     if (proc.in_job && i % stride != 0) continue;
     proc_seen_[i] = See(proc.use, model_of(proc.klass));
-    Observe(proc.use, proc.klass, proc_seen_[i]);
+    Observe(proc.use, proc.klass, Gain(proc.klass, proc.input_bytes), proc_seen_[i]);
   }
   job_seen_.resize(state.jobs.size());
   for (size_t i = 0; i < state.jobs.size(); ++i) {
@@ -760,7 +782,7 @@ Predictor::Predictor(State& state, const std::vector<uint32_t>& extra)
     // Before its main tool has begun, a job shows nothing of what it will take.
     if (!job.main_seen) continue;
     job_seen_[i] = See(job.use, model_of(job.klass));
-    Observe(job.use, job.klass, job_seen_[i]);
+    Observe(job.use, job.klass, 0, job_seen_[i]);
   }
 
   // With more processes than cores each gets a part of one: what starts now will as well, and takes
@@ -861,13 +883,18 @@ Predictor::Sighting Predictor::See(const Usage& use, const Model& model) const {
   return seen;
 }
 
-void Predictor::Observe(const Usage& use, uint32_t klass, const Sighting& seen) {
+float Predictor::Gain(uint32_t klass, int64_t input_bytes) const {
+  const Stats& stats = state_.profile.classes[klass];
+  return InputGain(stats.key, stats.job, input_bytes);
+}
+
+void Predictor::Observe(const Usage& use, uint32_t klass, float gain, const Sighting& seen) {
   if (!seen.valid) return;
   const int leaf = slots_[klass];
   const double age = Seconds(use.cpu);
   const bool overdue = age > models_[static_cast<size_t>(leaf)].cpu_s;
   const double ln_overdue = overdue ? std::log(age * 1.15) : 0;
-  const double ln_peak = static_cast<double>(seen.ln_peak);
+  const double ln_peak = static_cast<double>(seen.ln_peak - gain);
   const double var = static_cast<double>(seen.var);
   const bool job = state_.profile.classes[klass].job;
   for (int at = leaf; at >= 0; at = models_[static_cast<size_t>(at)].parent) {
@@ -891,30 +918,32 @@ void Predictor::Observe(const Usage& use, uint32_t klass, const Sighting& seen) 
 
 void Predictor::OfProc(size_t index, Bytes floor, bool frozen, Forecast& forecast) const {
   const ProcState& proc = state_.procs[index];
-  Foresee(proc.use, proc.klass, floor, frozen, true, proc_seen_[index], forecast);
+  Foresee(proc.use, proc.klass, Gain(proc.klass, proc.input_bytes), floor, frozen, true,
+          proc_seen_[index], forecast);
 }
 
 void Predictor::OfJob(size_t index, bool frozen, Forecast& forecast) const {
   const JobState& job = state_.jobs[index];
-  Foresee(job.use, job.klass, Bytes{}, frozen, job.main_seen, job_seen_[index], forecast);
+  Foresee(job.use, job.klass, 0, Bytes{}, frozen, job.main_seen, job_seen_[index], forecast);
 }
 
-Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen) const {
+Forecast Predictor::Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen,
+                       int64_t input_bytes) const {
   Forecast forecast;
-  Foresee(use, klass, floor, frozen, true, See(use, models_[static_cast<size_t>(slots_[klass])]),
-          forecast);
+  Foresee(use, klass, Gain(klass, input_bytes), floor, frozen, true,
+          See(use, models_[static_cast<size_t>(slots_[klass])]), forecast);
   return forecast;
 }
 
-Forecast Predictor::Fresh(uint32_t klass, Bytes floor) const {
+Forecast Predictor::Fresh(uint32_t klass, Bytes floor, int64_t input_bytes) const {
   Forecast forecast;
-  Foresee(Usage{}, klass, floor, false, false, Sighting{}, forecast);
+  Foresee(Usage{}, klass, Gain(klass, input_bytes), floor, false, false, Sighting{}, forecast);
   return forecast;
 }
 
 // `tells`: it does what takes its memory, so that its speed and size say something.
-void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
-                        const Sighting& seen, Forecast& forecast) const {
+void Predictor::Foresee(const Usage& use, uint32_t klass, float gain_of_input, Bytes floor,
+                        bool frozen, bool tells, const Sighting& seen, Forecast& forecast) const {
   if (!state_.prediction) {
     forecast.level.fill(static_cast<float>(use.anon.count));
     forecast.peak = AsDouble(use.peak);
@@ -930,13 +959,15 @@ void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool froz
   // The peak: the class's, and what its own curve says so far.
   const float now_bytes = static_cast<float>(use.anon.count);
   const float largest = static_cast<float>(use.peak.count);
-  const float class_peak = static_cast<float>(model.mean_peak);
+  const float typical = static_cast<float>(model.mean_peak);
+  const float class_peak = gain_of_input == 0 ? typical : typical * std::exp(gain_of_input);
   float above = 0;  // ln(own peak / class's)
   double own_var = model.within;
   double gain = 1;
   if (seen.valid) {
     const double w = model.within / (model.within + static_cast<double>(seen.var));
-    above = static_cast<float>(w * (static_cast<double>(seen.ln_peak) - model.mean));
+    above =
+        static_cast<float>(w * (static_cast<double>(seen.ln_peak - gain_of_input) - model.mean));
     own_var *= 1 - w;
     gain = 1 - w;
   }
@@ -952,8 +983,8 @@ void Predictor::Foresee(const Usage& use, uint32_t klass, Bytes floor, bool froz
 
   // One that is larger than its class takes longer as well.
   float per_cpu_s = model.per_cpu_s;
-  if (peak > 1.05F * class_peak) {
-    per_cpu_s *= std::pow(std::min(peak / class_peak, kMostStretch), -kStretch);
+  if (peak > 1.05F * typical) {
+    per_cpu_s *= std::pow(std::min(peak / typical, kMostStretch), -kStretch);
   }
   const ClassCurves& curves = *model.curves;
   const float age = static_cast<float>(Seconds(use.cpu));
@@ -1061,11 +1092,12 @@ void Blur(Forecast& forecast, double learned) {
   }
 }
 
-Bytes Predictor::P95(uint32_t klass, Bytes floor) const {
+Bytes Predictor::P95(uint32_t klass, Bytes floor, int64_t input_bytes) const {
   if (state_.spoiled_peak) return *state_.spoiled_peak;
   if (!state_.prediction) return Bytes{};
   const Model& model = models_[static_cast<size_t>(slots_[klass])];
-  const double p95 = std::exp(model.mean + 1.645 * std::sqrt(model.within + model.total_var));
+  const double p95 = std::exp(model.mean + static_cast<double>(Gain(klass, input_bytes)) +
+                              1.645 * std::sqrt(model.within + model.total_var));
   return std::max(floor, Bytes{static_cast<int64_t>(std::min(p95, 1e15))});
 }
 

@@ -8,6 +8,9 @@
 // of two parts: one independent for each process, one common to each class. What has ended, and
 // what runs (the further it is along the class's curve, the more it tells), narrows both.
 //
+// Where the size of the input tells the peak (ptxas), a class's peaks are kept as those of one
+// input of a common size, and scaled to each process's own.
+//
 // Classes form a tree: a source inherits from its family, a family from its tool, until it has
 // shown enough by itself. Shipped priors are worth a few observations; a build dominates them with
 // its first processes.
@@ -70,7 +73,8 @@ std::string Family(std::string_view source);
 void Update(Usage& use, Bytes anon, Duration cpu, Time now);
 
 // A process or job has ended by itself: its class learns.
-void Learn(Profile& profile, uint32_t klass, const Usage& use);
+// `input_bytes` here and below: of the process's input file; 0: unknown.
+void Learn(Profile& profile, uint32_t klass, const Usage& use, int64_t input_bytes = 0);
 
 // Whether it may be a class of a profile: names of sane length, finite sums that some set of
 // processes can have. For what comes from files.
@@ -128,12 +132,13 @@ class Predictor {
   void OfProc(size_t index, Bytes floor, bool frozen, Forecast& forecast) const;
   void OfJob(size_t index, bool frozen, Forecast& forecast) const;
   // Of anything else that runs.
-  Forecast Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen) const;
+  Forecast Of(const Usage& use, uint32_t klass, Bytes floor, bool frozen,
+              int64_t input_bytes = 0) const;
   // One that starts now.
-  Forecast Fresh(uint32_t klass, Bytes floor) const;
+  Forecast Fresh(uint32_t klass, Bytes floor, int64_t input_bytes = 0) const;
 
   // The value that 95 of 100 such peaks stay below.
-  Bytes P95(uint32_t klass, Bytes floor) const;
+  Bytes P95(uint32_t klass, Bytes floor, int64_t input_bytes = 0) const;
 
  private:
   // What a unit's own curve says of its peak: an observation of ln(peak) with its variance.
@@ -144,10 +149,12 @@ class Predictor {
   };
 
   void Need(uint32_t klass);
+  // `gain`: ln of this unit's peak against its class's, as the size of its input tells.
   Sighting See(const Usage& use, const Model& model) const;
-  void Observe(const Usage& use, uint32_t klass, const Sighting& seen);
-  void Foresee(const Usage& use, uint32_t klass, Bytes floor, bool frozen, bool tells,
+  void Observe(const Usage& use, uint32_t klass, float gain, const Sighting& seen);
+  void Foresee(const Usage& use, uint32_t klass, float gain, Bytes floor, bool frozen, bool tells,
                const Sighting& seen, Forecast& forecast) const;
+  float Gain(uint32_t klass, int64_t input_bytes) const;
 
   struct Sums {
     double weight = 0, weighted = 0, tau2 = 0;  // of running ones

@@ -237,7 +237,8 @@ class Stepper {
     for (const auto& [id, gate] : state_.gates) {
       // Let go, but its worker is not heard of yet.
       if (gate.phase != GatePhase::kAdmitted) continue;
-      plan.Add(plan.DomainOf(gate.domain), plan.Of({{gate.klass, 1.0}}, gate.floor), 1);
+      plan.Add(plan.DomainOf(gate.domain),
+               plan.Of({{gate.klass, 1.0}}, gate.floor, gate.input_bytes), 1);
     }
     WatchDomains(state_, plan, now_);
     if (!state_.gates.empty()) EvictWhereShort(state_, plan, now_, actions_);

@@ -350,6 +350,12 @@ std::string ToolSource(Words argv) {
   return source;
 }
 
+// A front end that only preprocesses (nvcc has it do that twice for each source) takes a tenth of
+// what it takes to compile: it is another tool to all who expect memory of it.
+std::string_view Frontend(std::string_view name, Words argv) {
+  return Has(argv, "-E") ? "cpp" : name;
+}
+
 // A C, C++ or Fortran driver: compiles when it is told to stop before linking or has sources.
 Command CompilerDriver(Words argv) {
   Command command{Role::kDriver, "c++", FirstSource(argv), 1};
@@ -383,7 +389,9 @@ Command RecogniseAt(std::string_view exe, Words argv, int depth) {
   constexpr std::array<std::string_view, 10> kPlainTools = {
       "cicc",   "ptxas",      "cudafe++", "cc1plus", "cc1",
       "cc1obj", "cc1objplus", "lto1",     "f951",    "gnat1"};
-  if (OneOf(bare, kPlainTools)) return MakeTool(bare, ToolSource(argv));
+  if (OneOf(bare, kPlainTools)) {
+    return MakeTool(StartsWith(bare, "cc1") ? Frontend(bare, argv) : bare, ToolSource(argv));
+  }
   if (bare == "nvlink") return MakeTool("nvlink", std::string(ValueAfter(argv, "-o")));
   constexpr std::array<std::string_view, 8> kLinkers = {"ld",  "ld.bfd", "ld.gold", "ld.lld",
                                                         "lld", "mold",   "ld.mold", "gold"};
@@ -410,7 +418,7 @@ Command RecogniseAt(std::string_view exe, Words argv, int depth) {
   if (IsProgram(bare, "clang") || IsProgram(bare, "clang++")) {
     // clang compiles in the driver's own process when it has one thing to do.
     if (Has(argv, "-cc1") || Has(argv, "-c") || Has(argv, "-S")) {
-      return MakeTool("clang", FirstSource(argv));
+      return MakeTool(Frontend("clang", argv), FirstSource(argv));
     }
     return CompilerDriver(argv);
   }

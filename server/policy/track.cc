@@ -172,7 +172,7 @@ void Track(State& state, const ProcSeen& seen, Time now) {
 void Forget(State& state, ProcId id, bool learn) {
   const auto it = LowerBound(state.procs, id);
   if (it == state.procs.end() || it->proc != id) return;
-  if (learn) Learn(state.profile, it->klass, it->use);
+  if (learn) Learn(state.profile, it->klass, it->use, it->input_bytes);
   if (it->in_job) {
     if (JobState* job = FindJob(state, it->job); job != nullptr) {
       // Its CPU time stays with the job.

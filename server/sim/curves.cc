@@ -79,6 +79,17 @@ Shape ParseShape(const json& proc) {
   return shape;
 }
 
+// As the daemon names it, which sees its words: nvcc has the host's front end preprocess before
+// cudafe++, and compile at the end.
+void NamePreprocessors(Command& command) {
+  const auto front_end = std::find_if(command.shapes.begin(), command.shapes.end(),
+                                      [](const Shape& shape) { return shape.tool == "cudafe++"; });
+  if (front_end == command.shapes.end()) return;
+  for (auto shape = command.shapes.begin(); shape != front_end; ++shape) {
+    if (shape->tool == "cc1plus") shape->tool = "cpp";
+  }
+}
+
 bool OfArch(const std::string& tool) {
   return tool == "cicc" || tool == "ptxas" || tool == "nvlink";
 }
@@ -133,6 +144,7 @@ Command ParseCommand(const json& line) {
   }
   const double wall = NumberIn(line, "wall_s");
   command.end_gap_s = std::max(0.0, wall - busy_until);
+  NamePreprocessors(command);
   return command;
 }
 

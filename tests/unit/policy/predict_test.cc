@@ -220,5 +220,41 @@ TEST_CASE("odd figures do no harm") {
   CHECK(state.profile.classes.size() <= kMaxClasses + 100);
 }
 
+TEST_CASE("the size of its PTX tells what a ptxas takes, on old toolchains as well") {
+  // nvcc 13's ptxas, and one that takes six times as much.
+  for (const double times : {1.0, 6.0}) {
+    State state;
+    const auto peak = [times](int64_t input) {
+      return times * (0.08e9 + 30 * static_cast<double>(input));
+    };
+    for (int i = 0; i < 6; ++i) {
+      const int64_t input = (2 + i) * 1'000'000;
+      const std::string source = "a" + std::to_string(i) + ".cu";
+      Learn(state.profile, ToolClass(state.profile, "ptxas", source), Ramp(peak(input), 5, 5),
+            input);
+    }
+    const uint32_t klass = ToolClass(state.profile, "ptxas", "b.cu");
+    const Predictor predictor(state, {klass});
+    for (const int64_t input : {1'000'000, 30'000'000}) {
+      INFO(times << " times, " << input);
+      const Forecast forecast = predictor.Fresh(klass, {}, input);
+      CHECK(forecast.peak > 0.9 * peak(input));
+      CHECK(forecast.peak < 1.6 * peak(input));
+      CHECK(static_cast<double>(predictor.P95(klass, {}, input).count) > peak(input));
+      // Half way it still tells of its own size.
+      const Forecast half = predictor.Of(Ramp(peak(input), 5, 2.5), klass, {}, false, input);
+      CHECK(half.peak > 0.8 * peak(input));
+      CHECK(half.peak < 1.7 * peak(input));
+    }
+    // Without a size: what the class takes.
+    CHECK(predictor.Fresh(klass, {}).peak == Approx(predictor.Fresh(klass, {}, 14'000'000).peak));
+  }
+  // Of other tools it says nothing.
+  State state;
+  const uint32_t klass = ToolClass(state.profile, "cicc", "b.cu");
+  const Predictor predictor(state, {klass});
+  CHECK(predictor.Fresh(klass, {}, 1'000'000'000).peak == predictor.Fresh(klass, {}).peak);
+}
+
 }  // namespace
 }  // namespace headroom::policy

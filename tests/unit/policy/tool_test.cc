@@ -100,6 +100,18 @@ TEST_CASE("tools, drivers and clients are told apart") {
   }
 }
 
+TEST_CASE("a front end that only preprocesses is a tool of its own") {
+  const auto name = [](const std::vector<std::string>& words) {
+    return Recognise(words.front(), words).name;
+  };
+  CHECK(name({"cc1plus", "-E", "-quiet", "a.cu", "-o", "a.cpp4.ii"}) == "cpp");
+  CHECK(name({"cc1", "-E", "a.c"}) == "cpp");
+  CHECK(name({"clang", "-cc1", "-E", "a.c"}) == "cpp");
+  CHECK(name({"cc1plus", "-quiet", "a.cpp"}) == "cc1plus");
+  CHECK(name({"clang", "-cc1", "-emit-obj", "a.c"}) == "clang");
+  CHECK(Recognise("cc1plus", std::vector<std::string>{"cc1plus", "-E", "a.cu"}).source == "a.cu");
+}
+
 TEST_CASE("a shell counts as the heaviest command of its line") {
   const std::vector<std::string> words = {
       "sh", "-c", "cd 'a dir' && mkdir -p x; FOO=1 nvcc -c k.cu -o k.o && touch stamp"};
