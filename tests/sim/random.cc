@@ -72,6 +72,7 @@ bool Draw(const std::vector<Command>& recorded, Rng& rng, Scenario& scenario) {
     if (cuda12 && std::string(tool) == "ptxas") memory *= rng.LogUniform(3, 10);
     scales[tool] = {memory, rng.LogUniform(0.5, 2)};
   }
+  scales["cpp"] = scales["cc1plus"];  // the same program
   double largest = 0;
   for (Command& command : scenario.commands) {
     for (Shape& shape : command.shapes) {
