@@ -54,6 +54,14 @@ struct Job {
   Time began;
 };
 
+struct Gate {
+  Time since;  // asked for the first time
+  LaneId lane = LaneId::kNone;
+  ProcId job;
+  policy::ToolInfo info;
+  ProcId worker;  // of the present attempt
+};
+
 struct Interval {
   Time from;
   Time to;
@@ -160,25 +168,34 @@ struct CurvesOfTrace::Impl {
     at->second.lane = event.lane;
     if (!event.source.empty()) at->second.source = event.source;
   }
-  void On(const policy::GateRequest& event) { waits.try_emplace(event.gate, now); }
+  void On(const policy::GateRequest& event) {
+    Gate& gate = gates.try_emplace(event.gate, Gate{now, {}, {}, {}, {}}).first->second;
+    gate.lane = event.lane;
+    gate.job = event.job;
+    gate.info = event.info;
+    // A scan may have seen it before it asked: it has run nothing.
+    procs.erase(event.keeper);
+    if (event.worker) OnWorker(event.gate, gate, event.worker);
+  }
   void On(const policy::ProcSeen& event) {
     const auto [at, fresh] = procs.try_emplace(event.proc);
     Proc& proc = at->second;
     if (fresh) proc.began = now;
     proc.lane = event.lane;
     if (event.job) proc.job = event.job;
-    if (event.gate != GateId::kNone) proc.gate = event.gate;
     proc.info = event.info;
   }
-  void On(const policy::GateStarted& event) { workers[event.gate] = event.worker; }
+  void On(const policy::GateStarted& event) {
+    const auto gate = gates.find(event.gate);
+    if (gate != gates.end()) OnWorker(event.gate, gate->second, event.worker);
+  }
   void On(const policy::GateEnded& event) {
-    const auto worker = workers.find(event.gate);
-    if (worker == workers.end()) return;
-    const auto at = procs.find(worker->second);
+    const auto gate = gates.find(event.gate);
+    if (gate == gates.end()) return;
+    const auto at = procs.find(gate->second.worker);
     if (at == procs.end()) return;
     Proc& proc = at->second;
     proc.ended = now;
-    proc.gate = event.gate;
     proc.ran_to_end = event.end == policy::GateEnd::kExit;
     proc.peak = std::max(proc.peak, event.peak.count);
     proc.cpu = std::max(proc.cpu, event.cpu);
@@ -206,6 +223,17 @@ struct CurvesOfTrace::Impl {
   template <typename Other>
   void On(const Other&) {}
 
+  void OnWorker(GateId id, Gate& gate, ProcId worker) {
+    gate.worker = worker;
+    Proc& proc = procs[worker];
+    proc = Proc{};
+    proc.began = now;
+    proc.lane = gate.lane;
+    proc.job = gate.job;
+    proc.gate = id;
+    proc.info = gate.info;
+  }
+
   // What is known of the present run of the daemon becomes lines: another one counts its lanes and
   // gates anew.
   void Flush();
@@ -216,8 +244,7 @@ struct CurvesOfTrace::Impl {
   std::set<LaneId> lanes;
   std::map<ProcId, Job> jobs;
   std::map<ProcId, Proc> procs;
-  std::map<GateId, Time> waits;  // since when
-  std::map<GateId, ProcId> workers;
+  std::map<GateId, Gate> gates;
   Time now;
   Time segment_at;
 };
@@ -270,9 +297,9 @@ void CurvesOfTrace::Impl::Flush() {
     }
     command.began = std::min(command.began, proc.began);
     command.procs.push_back(&proc);
-    const auto wait = waits.find(proc.gate);
-    if (proc.gate != GateId::kNone && wait != waits.end() && wait->second < proc.began)
-      command.waited.push_back({wait->second, proc.began});
+    const auto gate = gates.find(proc.gate);
+    if (gate != gates.end() && gate->second.since < proc.began)
+      command.waited.push_back({gate->second.since, proc.began});
   }
 
   std::vector<Command*> in_order;
@@ -289,8 +316,7 @@ void CurvesOfTrace::Impl::Flush() {
   lanes.clear();
   jobs.clear();
   procs.clear();
-  waits.clear();
-  workers.clear();
+  gates.clear();
 }
 
 CurvesWritten CurvesOfTrace::Finish() {

@@ -53,21 +53,26 @@ class Tape {
     job.source = source;
     At(ms, job);
   }
-  void Wait(int ms, int gate, LaneId lane) {
+  void Wait(int ms, int gate, int job, LaneId lane, const std::string& tool) {
     policy::GateRequest request;
     request.gate = GateId{static_cast<uint64_t>(gate)};
     request.lane = lane;
+    request.keeper = Id(1000 + gate);
+    request.job = Id(job);
+    request.info = {tool, "a.cu", 0, 1234};
     At(ms, request);
   }
-  void Start(int ms, int pid, int job, int gate, LaneId lane, const std::string& tool) {
+  void Start(int ms, int pid, int gate) {
+    At(ms, policy::GateStarted{GateId{static_cast<uint64_t>(gate)}, Id(pid)});
+  }
+  // One without a gate.
+  void See(int ms, int pid, int job, LaneId lane, const std::string& tool) {
     policy::ProcSeen seen;
     seen.proc = Id(pid);
     if (job != 0) seen.job = Id(job);
     seen.lane = lane;
-    seen.gate = GateId{static_cast<uint64_t>(gate)};
     seen.info = {tool, "a.cu", 0, 1234};
     At(ms, seen);
-    if (gate != 0) At(ms, policy::GateStarted{seen.gate, seen.proc});
   }
   void Look(int ms, int pid, int mib, int cpu_ms) {
     policy::Sample sample;
@@ -105,18 +110,20 @@ TEST_CASE("A command's curves are those of its processes, without what the gate 
   tape.Open(0, kOthers, "run-8-0");
   tape.Job(1000, 10, kOurs, "a.cu");
   tape.Job(1000, 20, kOthers, "b.cu");
-  tape.Wait(1500, 1, kOurs);
-  tape.Start(4500, 11, 10, 1, kOurs, "cicc");  // waited 3 s
+  tape.See(1400, 1001, 10, kOurs, "cicc");  // its keeper, seen before it asked
+  tape.Look(1450, 1001, 1, 1);
+  tape.Wait(1500, 1, 10, kOurs, "cicc");
+  tape.Start(4500, 11, 1);  // waited 3 s
   tape.Look(4600, 11, 100, 90);
   tape.Look(4610, 11, 101, 100);  // too near to tell more
   tape.Look(4620, 11, 300, 110);  // a jump tells
   tape.Look(6000, 11, 200, 1000);
   tape.End(6500, 1, 350, 1400);
-  tape.Wait(6600, 2, kOurs);
-  tape.Start(6600, 12, 10, 2, kOurs, "ptxas");
+  tape.Wait(6600, 2, 10, kOurs, "ptxas");
+  tape.Start(6600, 12, 2);
   tape.Look(6800, 12, 50, 200);
   tape.End(7600, 2, 60, 900);
-  tape.Start(1100, 21, 20, 0, kOthers, "cicc");
+  tape.See(1100, 21, 20, kOthers, "cicc");
   tape.Look(1200, 21, 999, 50);
 
   const trace::CurvesWritten written = tape.Finish();
@@ -152,11 +159,12 @@ TEST_CASE("Attempts that were evicted are no part of the curves") {
   Tape tape("run-7-0");
   tape.Open(0, kOurs, "run-7-0");
   tape.Job(0, 10, kOurs, "a.cu");
-  tape.Wait(0, 1, kOurs);
-  tape.Start(0, 11, 10, 1, kOurs, "cicc");
+  tape.Wait(0, 1, 10, kOurs, "cicc");
+  tape.Start(0, 11, 1);
   tape.Look(900, 11, 800, 900);
   tape.End(1000, 1, 800, 950, policy::GateEnd::kEvicted);
-  tape.Start(5000, 12, 10, 1, kOurs, "cicc");
+  tape.Wait(1000, 1, 10, kOurs, "cicc");
+  tape.Start(5000, 12, 1);
   tape.Look(5500, 12, 700, 500);
   tape.End(7000, 1, 900, 2000);
   const std::vector<json> lines = Lines(tape.Finish().text);
@@ -170,12 +178,12 @@ TEST_CASE("Attempts that were evicted are no part of the curves") {
 TEST_CASE("Processes without a gate or a job are told as far as they were measured") {
   Tape tape("");
   tape.Open(0, kOurs, "shared");
-  tape.Start(100, 11, 0, 0, kOurs, "cc1plus");
+  tape.See(100, 11, 0, kOurs, "cc1plus");
   tape.Look(300, 11, 40, 200);
   tape.At(400, policy::ProcGone{Tape::Id(11)});
-  tape.Start(500, 12, 0, 0, kOurs, "cc1plus");
+  tape.See(500, 12, 0, kOurs, "cc1plus");
   tape.At(510, policy::ProcGone{Tape::Id(12)});  // never measured
-  tape.Start(600, 13, 0, 0, kOurs, "cc1plus");   // still runs
+  tape.See(600, 13, 0, kOurs, "cc1plus");        // still runs
   tape.Look(700, 13, 40, 100);
   const trace::CurvesWritten written = tape.Finish();
   CHECK(written.commands == 1);
@@ -186,7 +194,7 @@ TEST_CASE("Processes without a gate or a job are told as far as they were measur
 TEST_CASE("Another run of the daemon counts anew, and a trace that begins late says so") {
   Tape tape("run-7-0");
   tape.Open(0, kOurs, "run-6-0");  // an earlier build
-  tape.Start(0, 11, 0, 0, kOurs, "cc1plus");
+  tape.See(0, 11, 0, kOurs, "cc1plus");
   tape.Look(100, 11, 40, 100);
   tape.At(200, policy::ProcGone{Tape::Id(11)});
   policy::State state;
@@ -195,7 +203,7 @@ TEST_CASE("Another run of the daemon counts anew, and a trace that begins late s
   lane.name = "run-7-0";
   state.lanes.emplace(kOurs, lane);
   tape.Segment(2, state);
-  tape.Start(1000, 11, 0, 0, kOurs, "cicc");
+  tape.See(1000, 11, 0, kOurs, "cicc");
   tape.Look(1100, 11, 80, 100);
   tape.At(1200, policy::ProcGone{Tape::Id(11)});
   const trace::CurvesWritten written = tape.Finish();
