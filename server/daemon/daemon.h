@@ -134,6 +134,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   Observer::Options ObserverOptions() const;
   void Thaw(const policy::ProcId& proc);
   void NoteFreeze(Lane& lane, const policy::ProcId& frozen);
+  bool CountsAllMachine(const Lane& lane) const;
   void LookForOomKills(Lane& lane, bool at_end);
   void AddGateIncident(v1::Incident::Kind kind, const GateServer::Tool& tool, int64_t bytes,
                        bool with_limit);

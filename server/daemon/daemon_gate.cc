@@ -129,6 +129,7 @@ void Daemon::Do(const policy::Verdict& action) {
         ++lane->oom_named;
       } else {
         lane->oom_unnamed.erase(lane->oom_unnamed.begin());
+        if (CountsAllMachine(*lane)) lane->account.AddOomKills(1);
       }
     }
   }
@@ -191,6 +192,13 @@ void Daemon::AddGateIncident(v1::Incident::Kind kind, const GateServer::Tool& to
   lane->account.AddIncident(kind, tool.tool, tool.source, bytes, limit, domain, core_.Now());
 }
 
+// The host's counter counts the kills in every cgroup of the machine, of other containers and
+// services too. A lane without a limit of its own is told of those alone that took a tool of its.
+bool Daemon::CountsAllMachine(const Lane& lane) const {
+  const auto domain = core_.state().domains.find(lane.domain);
+  return domain != core_.state().domains.end() && domain->second.parent == DomainId::kNone;
+}
+
 void Daemon::LookForOomKills(Lane& lane, bool at_end) {
   const auto& domains = core_.state().domains;
   const auto domain = domains.find(lane.domain);
@@ -200,12 +208,15 @@ void Daemon::LookForOomKills(Lane& lane, bool at_end) {
   const std::optional<uint64_t> before = std::exchange(lane.oom_kills_seen, count);
   if (before && count > *before) {
     const uint32_t kills = static_cast<uint32_t>(count - *before);
-    lane.account.AddOomKills(kills);
-    spdlog::warn("the kernel's OOM killer killed {} process{} in lane {}", kills,
-                 kills == 1 ? "" : "es", lane.folder.name());
+    const bool all = CountsAllMachine(lane);
+    if (!all) lane.account.AddOomKills(kills);
+    spdlog::warn("the kernel's OOM killer killed {} process{} in {} {}", kills,
+                 kills == 1 ? "" : "es", all ? "this machine, beside lane" : "lane",
+                 lane.folder.name());
     for (uint32_t i = 0; i < kills; ++i) {
       if (lane.oom_named > 0) {
         --lane.oom_named;
+        if (all) lane.account.AddOomKills(1);
       } else {
         lane.oom_unnamed.push_back(now);
       }
@@ -218,6 +229,10 @@ void Daemon::LookForOomKills(Lane& lane, bool at_end) {
     for (EndedTool& tool : ended_) {
       if (tool.lane != lane.id || tool.tool.empty()) continue;
       if (victim == nullptr || tool.anon_bytes > victim->anon_bytes) victim = &tool;
+    }
+    if (CountsAllMachine(lane)) {
+      if (victim == nullptr) continue;
+      lane.account.AddOomKills(1);
     }
     lane.account.AddIncident(v1::Incident::OOM_KILL, victim != nullptr ? victim->tool : "",
                              victim != nullptr ? victim->source : "",

@@ -136,6 +136,29 @@ TEST_CASE("With every prediction spoiled the kernel kills, and all of it is surv
               static_cast<unsigned long long>(cgroup.OomKills()));
 }
 
+TEST_CASE("Kills in somebody else's cgroup are not the build's") {
+  if (Skip()) return;
+  StandinBuild small;
+  for (int i = 0; i < 4; ++i) {
+    StandinEdge edge;
+    edge.name = "unit" + std::to_string(i);
+    edge.curve = "0:1M,2.5:4M";
+    small.edges.push_back(edge);
+  }
+  const GateBuild build(small);
+  const MemoryCgroup theirs(24 * kMiB);
+  Program run(build.Run({"--jobs", "4"}, {*OldNinja(), "-j", "4"}));
+  REQUIRE(WaitUntil([&] { return !build.Log().empty(); }));
+  Run(build.Plain({(build.dir() / "tools" / "cicc").string(), "--curve", "0:0,0.2:60M", "a.ii"},
+                  &theirs));
+  CHECK(theirs.OomKills() > 0);
+  const ProgramResult result = run.Wait();
+  INFO(result.err << build.DaemonLog());
+  CHECK(result.exit_code == 0);
+  CHECK(Contains(result.err, " 0 OOM kills"));
+  CHECK_FALSE(Contains(result.err, "OOM kill: "));
+}
+
 TEST_CASE("A tool that needs more than its domain has fails the build with one clear line") {
   if (Skip()) return;
   StandinBuild one = Sudden(3, 4 * kMiB, "0.3");
