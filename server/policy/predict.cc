@@ -110,7 +110,7 @@ constexpr double kPriorShapeWeight = 1.5;
 // Of a tool's variance of ln(peak), how much is between families, and how much stays within one. In
 // the traces a family's peaks agree within a few percent; between families the factor is two.
 constexpr double kBetweenShare = 0.8;
-constexpr double kWithinShare = 0.2;
+constexpr double kWithinShare = 0.3;
 // However alike all of a class were, the next one is of a newer source, or another arch.
 constexpr double kLeastWithin = 0.03 * 0.03;
 // A job's peak against F times its main tool's: the chains do not peak at once, other stages add.

@@ -31,9 +31,10 @@ constexpr Duration kFastest = std::chrono::milliseconds(10);
 constexpr Duration kCalm = std::chrono::milliseconds(250);
 constexpr Duration kIdle = std::chrono::seconds(1);
 // No rate that was measured says how fast what runs may begin to grow: each core may take this much
-// a second (flash-attn's traces: cudafe++ 1.1 GB, cicc 0.75 GB a CPU second at most). Down to kFast
-// it shortens the interval; to go below, something must have been seen to grow.
-constexpr double kMostPerCore = 1e9;
+// a second, four times the most in flash-attn's traces (cudafe++ 1.1 GB, cicc 0.75 GB a CPU
+// second); with once the most, two more of 300 random scenarios had an OOM kill. Down to kFast it
+// shortens the interval; to go below, something must have been seen to grow.
+constexpr double kMostPerCore = 4e9;
 constexpr Duration kFast = std::chrono::milliseconds(50);
 // What a waiter's room depends on changes over tenths of seconds; the end of a process is an event.
 constexpr Duration kWaiting = std::chrono::milliseconds(100);
