@@ -42,7 +42,7 @@ std::string Row(const std::string& name, const PlannedRun& run) {
                          OneDecimal(run.peak_gb));
 }
 
-nlohmann::ordered_json Json(const PlannedRun& run) {
+nlohmann::ordered_json RunJson(const PlannedRun& run) {
   return {{"passes", run.passes},
           {"seconds", run.seconds},
           {"oom_kills", run.oom_kills},
@@ -125,11 +125,11 @@ std::string PlanJson(const Plan& plan, const PlanOptions& options) {
   json["cpu_s"] = plan.cpu_s;
   json["largest_process_bytes"] = static_cast<int64_t>(plan.largest_gb * kGB);
   json["largest_process"] = plan.largest;
-  json["headroom_first"] = Json(plan.first);
-  json["headroom_again"] = Json(plan.second);
-  json["best_fixed"] = Json(plan.fixed);
+  json["headroom_first"] = RunJson(plan.first);
+  json["headroom_again"] = RunJson(plan.second);
+  json["best_fixed"] = RunJson(plan.fixed);
   json["best_fixed"]["n"] = plan.best_fixed;
-  json["plain"] = Json(plan.plain);
+  json["plain"] = RunJson(plan.plain);
   json["plain"]["n"] = options.cores;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -71,9 +71,9 @@ TEST_CASE("Commands fall into front, chain and back") {
 
 TEST_CASE("Several archs' processes fall into a chain for each") {
   const std::vector<Command> commands = ParseCurves(
-      Line(Proc("cc1plus", 0, 1, "[]") + "," + Proc("cicc", 1, 3, "[]") + "," +
-           Proc("cicc", 1, 4, "[]") + "," + Proc("ptxas", 3, 5, "[]") + "," +
-           Proc("ptxas", 4, 6, "[]") + "," + Proc("cc1plus", 6, 7, "[]")));
+      Line(CurveProc("cc1plus", 0, 1, "[]") + "," + CurveProc("cicc", 1, 3, "[]") + "," +
+           CurveProc("cicc", 1, 4, "[]") + "," + CurveProc("ptxas", 3, 5, "[]") + "," +
+           CurveProc("ptxas", 4, 6, "[]") + "," + CurveProc("cc1plus", 6, 7, "[]")));
   REQUIRE(commands.size() == 1);
   const Command& command = commands[0];
   REQUIRE(command.chains.size() == 2);
