@@ -64,7 +64,7 @@ TEST_CASE("connector datagrams") {
   CHECK(ParseProcEvents(KernelText("proc_event_exec").substr(0, 50)).empty());
 }
 
-TEST_CASE("the real connector: fork, exec and exit of a child, none of threads; or execs alone") {
+TEST_CASE("the real connector: fork, exec and exit of a child, none of threads, or execs alone") {
   const auto connector = ProcConnector::Open();
   const auto execs = ProcConnector::Open(ProcConnector::Wanted::kExecs);
   if (!connector.ok()) {
