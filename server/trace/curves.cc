@@ -38,6 +38,7 @@ struct Point {
 struct Proc {
   LaneId lane = LaneId::kNone;
   ProcId job;
+  ProcId keeper;  // unset: no gate
   GateId gate = GateId::kNone;
   policy::ToolInfo info;
   Time began;
@@ -58,6 +59,7 @@ struct Gate {
   Time since;  // asked for the first time
   LaneId lane = LaneId::kNone;
   ProcId job;
+  ProcId keeper;
   policy::ToolInfo info;
   ProcId worker;  // of the present attempt
 };
@@ -169,9 +171,10 @@ struct CurvesOfTrace::Impl {
     if (!event.source.empty()) at->second.source = event.source;
   }
   void On(const policy::GateRequest& event) {
-    Gate& gate = gates.try_emplace(event.gate, Gate{now, {}, {}, {}, {}}).first->second;
+    Gate& gate = gates.try_emplace(event.gate, Gate{now, {}, {}, {}, {}, {}}).first->second;
     gate.lane = event.lane;
     gate.job = event.job;
+    gate.keeper = event.keeper;
     gate.info = event.info;
     // A scan may have seen it before it asked: it has run nothing.
     procs.erase(event.keeper);
@@ -230,6 +233,7 @@ struct CurvesOfTrace::Impl {
     proc.began = now;
     proc.lane = gate.lane;
     proc.job = gate.job;
+    proc.keeper = gate.keeper;
     proc.gate = id;
     proc.info = gate.info;
   }
@@ -277,6 +281,7 @@ absl::Status CurvesOfTrace::Add(const v1::TraceRecord& record) {
 }
 
 void CurvesOfTrace::Impl::Flush() {
+  // By job; by source, where there is none; by process, where there is neither.
   std::map<std::pair<ProcId, std::string>, Command> commands;
   for (const auto& [id, proc] : procs) {
     if (lanes.count(proc.lane) == 0 || !proc.ran_to_end || !proc.ended) continue;
@@ -284,13 +289,16 @@ void CurvesOfTrace::Impl::Flush() {
       ++result.left_out;
       continue;
     }
-    const auto job = jobs.find(proc.job);
+    auto job = jobs.find(proc.job);
+    // The build tool's own child, seen as a job only after it had asked.
+    if (job == jobs.end()) job = jobs.find(proc.keeper);
     // Processes of no job: those of one source (nvcc's) belong together.
     const bool alone = job == jobs.end();
     std::string source = !alone ? job->second.source : std::string();
     if (source.empty()) source = proc.info.source;
+    const ProcId key = !alone ? job->first : source.empty() ? id : ProcId{};
+    Command& command = commands[{key, alone ? source : std::string()}];
     if (source.empty()) source = proc.info.tool;
-    Command& command = commands[{alone ? ProcId{} : proc.job, alone ? source : std::string()}];
     if (command.procs.empty()) {
       command.began = alone ? proc.began : job->second.began;
       command.source = source;

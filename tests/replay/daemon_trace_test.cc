@@ -112,7 +112,8 @@ TEST_CASE("the trace of a real daemon replays with the same actions") {
   REQUIRE(reader.ok());
   const trace::ReplayResult live = Replay(*reader);
   CHECK_FALSE(live.torn);
-  CHECK(live.steps > 50);
+  // A look each 250 ms at least, and an event of each that comes and goes.
+  CHECK(live.steps > 20);
   CHECK(live.actions > 0);
 
   // Killed: what lies on the disk is readable, and a new daemon adds to it.

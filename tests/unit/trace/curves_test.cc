@@ -53,13 +53,14 @@ class Tape {
     job.source = source;
     At(ms, job);
   }
-  void Wait(int ms, int gate, int job, LaneId lane, const std::string& tool) {
+  void Wait(int ms, int gate, int job, LaneId lane, const std::string& tool,
+            const std::string& source = "a.cu") {
     policy::GateRequest request;
     request.gate = GateId{static_cast<uint64_t>(gate)};
     request.lane = lane;
     request.keeper = Id(1000 + gate);
-    request.job = Id(job);
-    request.info = {tool, "a.cu", 0, 1234};
+    if (job != 0) request.job = Id(job);
+    request.info = {tool, source, 0, 1234};
     At(ms, request);
   }
   void Start(int ms, int pid, int gate) {
@@ -189,6 +190,25 @@ TEST_CASE("Processes without a gate or a job are told as far as they were measur
   CHECK(written.commands == 1);
   CHECK(written.processes == 1);
   CHECK(written.left_out == 1);
+}
+
+TEST_CASE("A gated process belongs to the job that its keeper is, or to none but itself") {
+  Tape tape("");
+  tape.Open(0, kOurs, "shared");
+  tape.Wait(0, 1, 0, kOurs, "cc1plus");
+  tape.Job(50, 1001, kOurs, "b.cc");  // the keeper of gate 1, told of after it asked
+  tape.Start(100, 11, 1);
+  tape.End(900, 1, 40, 500);
+  tape.Wait(0, 2, 0, kOurs, "ld", "");
+  tape.Start(100, 12, 2);
+  tape.End(800, 2, 40, 500);
+  tape.Wait(0, 3, 0, kOurs, "ld", "");
+  tape.Start(100, 13, 3);
+  tape.End(700, 3, 40, 500);
+  const trace::CurvesWritten written = tape.Finish();
+  CHECK(written.commands == 3);
+  CHECK(written.processes == 3);
+  CHECK(written.text.find("\"b.cc\"") != std::string::npos);
 }
 
 TEST_CASE("Another run of the daemon counts anew, and a trace that begins late says so") {
