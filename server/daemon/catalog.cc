@@ -21,10 +21,11 @@ using policy::Time;
 // A fork becomes its program within milliseconds; a shell may set things up first.
 constexpr policy::Duration kYoung = std::chrono::seconds(1);
 // A member may exec late, or get another parent: the longer it has been what it is, the less
-// likely. A look takes some 10 us, so each second at all of 300 would be 0.3 % of a core.
+// likely, but when a child of its has ended (sh -c 'a; exec b'): then it is looked at next time. A
+// look takes some 10 us, so each second at all of 300 would be 0.3 % of a core.
 constexpr policy::Duration kMemberEvery = std::chrono::seconds(1);
-constexpr policy::Duration kMemberAtMost = std::chrono::seconds(4);
-constexpr int kMemberShare = 4;
+constexpr policy::Duration kMemberAtMost = std::chrono::seconds(10);
+constexpr int kMemberShare = 2;
 // All others: a shell in no lane that execs a compiler is rare.
 constexpr policy::Duration kOtherEvery = std::chrono::seconds(10);
 // Longer command lines are cut: what a tool is stands at the front, its source in the first 64 KiB.
@@ -136,9 +137,11 @@ Catalog::Changes Catalog::Refresh(Time now, const std::set<ProcId>& members,
   std::vector<Due> due;
   due.reserve(due_.size() + 16);
   auto known = due_.begin();
+  std::vector<pid_t> bereft;
   const auto drop = [&](pid_t pid) {
     const auto at = processes_.find(pid);
     changes.any = changes.any || matters(at->second);
+    if (members.contains(at->second.id)) bereft.push_back(at->second.ppid);
     changes.gone.push_back(std::move(at->second));
     processes_.erase(at);
   };
@@ -191,6 +194,7 @@ Catalog::Changes Catalog::Refresh(Time now, const std::set<ProcId>& members,
   }
   for (; known != due_.end(); ++known) drop(known->pid);
   due_ = std::move(due);
+  for (const pid_t pid : bereft) LookSoon(pid);
   return changes;
 }
 

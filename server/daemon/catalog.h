@@ -97,7 +97,7 @@ class Catalog {
   // The same for one that no listing has shown yet. nullptr: gone, or another by now.
   KnownProcess* Learn(const policy::ProcId& id, policy::Time now);
 
-  // It seems to have ended: the next Refresh looks at it.
+  // It seems to have ended, or may soon be another: the next Refresh looks at it.
   void LookSoon(pid_t pid);
 
   // For DeriveTree; `lane_of_dir` knows the lanes by their folder.

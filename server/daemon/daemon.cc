@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/daemon/status.h"
+#include "server/policy/step.h"
 #include "server/sys/cores.h"
 #include "server/sys/folder.h"
 #include "server/sys/pidfd.h"
@@ -495,7 +496,7 @@ void Daemon::Do(const policy::Thaw& action) {
 }
 
 void Daemon::Do(const policy::SetSampling& action) {
-  observer_.SetFast(action.fast);
+  observer_.SetFast(action.fast, action.glance);
 }
 
 // --- What the observer says
@@ -503,6 +504,10 @@ void Daemon::Do(const policy::SetSampling& action) {
 
 void Daemon::Emit(policy::Event event) {
   core_.Feed(std::move(event));
+}
+
+bool Daemon::NeedsLook(const std::vector<policy::DomainSample>& glance) {
+  return policy::NeedsLook(core_.state(), glance);
 }
 
 Time Daemon::Now() {

@@ -159,6 +159,7 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
 
   // ObserverHost, GateHost.
   void Emit(policy::Event event) override;
+  bool NeedsLook(const std::vector<policy::DomainSample>& glance) override;
   policy::Time Now() override;
   bool IsFrozen(const policy::ProcId& proc) override;
   int ReadIdle(policy::LaneId lane) override;

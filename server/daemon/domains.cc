@@ -16,6 +16,10 @@ using policy::Bytes;
 using policy::DomainId;
 using policy::LaneId;
 
+// While this share of a limit is unused no file pages are reclaimed for it: usage alone then says
+// how available memory moves. (For a limit above, its own figure says so.)
+constexpr int64_t kUnusedShare = 8;
+
 // Mounts change rarely: a container started after the daemon.
 constexpr int kMountsEvery = 30;
 
@@ -167,7 +171,7 @@ DomainId Domains::Hold(LaneId lane, pid_t pid) {
     const sys::FileId id = cgroup->id();
     auto node = nodes_.find(id);
     if (node == nodes_.end()) {
-      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, {}, 0, false, {}};
+      Node fresh{*std::move(cgroup), parent, DomainId::kNone, {}, {}, {}, {}, 0, false, {}};
       node = nodes_.emplace(id, std::move(fresh)).first;
       if (const std::optional<sys::CgroupMemory> reading = node->second.cgroup.Read()) {
         Tell(node->second, *reading);
@@ -235,6 +239,7 @@ std::vector<policy::DomainSample> Domains::ReadAll() {
     }
     Tell(node, *reading);
     CountOomKills(node, *reading);
+    node.read = *reading;
     if (node.id == DomainId::kNone) continue;
     node.last.id = node.id;
     node.last.available = Bytes{reading->AvailableBytes().value_or(0)};
@@ -278,10 +283,36 @@ std::vector<policy::DomainSample> Domains::ReadFast() {
     if (node.id == DomainId::kNone) continue;
     const std::optional<sys::CgroupMemory> reading = node.cgroup.ReadFast();
     if (!reading) continue;  // ReadAll tells of it
+    node.read = *reading;
     node.last.id = node.id;
     node.last.available = Bytes{reading->AvailableBytes().value_or(0)};
     node.last.oom_kills = node.oom_kills;
     samples.push_back(node.last);
+  }
+  return samples;
+}
+
+std::vector<policy::DomainSample> Domains::Glance() {
+  policy::DomainSample host = host_last_;
+  ReadHost(false, &host);
+  std::vector<policy::DomainSample> samples = {host};
+  for (auto& [id, node] : nodes_) {
+    if (node.id == DomainId::kNone) continue;
+    std::optional<sys::CgroupMemory> reading;
+    const std::optional<int64_t> limit = node.read.EffectiveLimitBytes();
+    if (limit) {
+      if (const std::optional<int64_t> usage = node.cgroup.ReadUsage();
+          usage && *usage < *limit - *limit / kUnusedShare) {
+        reading = node.read;
+        reading->usage_bytes = usage;
+      }
+    }
+    if (!reading) reading = node.cgroup.ReadFast();
+    if (!reading) continue;  // ReadAll tells of it
+    policy::DomainSample sample = node.last;
+    sample.id = node.id;
+    sample.available = Bytes{reading->AvailableBytes().value_or(0)};
+    samples.push_back(sample);
   }
   return samples;
 }

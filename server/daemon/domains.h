@@ -59,6 +59,9 @@ class Domains {
   std::vector<policy::DomainSample> ReadAll();
   // What is left alone; kill counters and pressure as last read by ReadAll.
   std::vector<policy::DomainSample> ReadFast();
+  // The same but cheaper: file pages and limits of cgroups as last read, where none can have been
+  // reclaimed.
+  std::vector<policy::DomainSample> Glance();
 
   // The kernel's OOM kills in this domain and what is held below it, read now. (v1 counts a kill in
   // the victim's own cgroup, whichever limit it was for; v2 in all above it, too.)
@@ -81,6 +84,7 @@ class Domains {
     policy::DomainId id = policy::DomainId::kNone;  // kNone: no limit at present
     policy::DomainSeen told;                        // what the policy knows
     policy::DomainSample last;
+    sys::CgroupMemory read;                 // what that is from
     std::optional<uint64_t> own_oom_kills;  // as its own counter said last
     // Its own and, on v1, those of cgroups below it since they are known; never less than before.
     uint64_t oom_kills = 0;

@@ -51,9 +51,9 @@ constexpr int64_t kGrowth = int64_t{1} << 20;
 constexpr seconds kGrowing{1};
 // CPU time needs a second file: at this pace it costs a tenth of the fast tier.
 constexpr milliseconds kCpuEvery{200};
-// What doesn't grow: a pass over all of them takes 5 us each, so this often 0.2 % of a core; a
+// What doesn't grow: a pass over all of them takes 5 us each, so this often 0.1 % of a core; a
 // short job's CPU time would else be known only up to its middle.
-constexpr std::chrono::microseconds kStillEach{2500};
+constexpr std::chrono::microseconds kStillEach{5000};
 constexpr milliseconds kStillMin{200};
 constexpr milliseconds kStillMax{900};
 
@@ -111,13 +111,15 @@ void Observer::SetOptions(Options options) {
   catalog_.SetExtraTools(options_.extra_tools);
 }
 
-void Observer::SetFast(Duration period) {
-  if (fast_ == period) return;
+void Observer::SetFast(Duration period, Duration glance) {
+  if (fast_ == period && glance_ == glance) return;
   fast_ = period;
+  glance_ = glance > Duration{0} ? std::max<Duration>(glance, options_.fast_min) : Duration{0};
   if (!running_ || idle_) return;
   const Time now = host_.Now();
   fast_due_ = std::min(fast_due_, now + FastPeriod());
   scan_due_ = std::min(scan_due_, now + ScanPeriod());
+  glance_due_ = now + glance_;
   Arm();
 }
 
@@ -222,7 +224,9 @@ void Observer::SetIdle(bool idle) {
 void Observer::Arm() {
   if (!running_) return;
   const Time now = host_.Now();
-  const Time due = idle_ ? scan_due_ : std::min(fast_due_, scan_due_);
+  Time due = scan_due_;
+  if (!idle_) due = std::min(due, fast_due_);
+  if (!idle_ && glance_ > Duration{0}) due = std::min(due, glance_due_);
   timer_.expires_after(std::max(Duration{0}, due - now));
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error && running_) OnTimer();
@@ -238,8 +242,14 @@ void Observer::OnTimer() {
     Fast(now);
     Arm();
   } else {
+    if (glance_ > Duration{0} && now >= glance_due_) Glance(now);
     Arm();
   }
+}
+
+void Observer::Glance(Time now) {
+  glance_due_ = now + glance_;
+  if (host_.NeedsLook(domains_.Glance())) Fast(now);
 }
 
 Duration Observer::StillPeriod() const {
@@ -266,6 +276,7 @@ void Observer::Fast(Time now) {
       scan_due_ = std::min(scan_due_, now + kScanMin);
   }
   fast_due_ = now + FastPeriod();
+  glance_due_ = now + glance_;
   host_.Emit(std::move(sample));
 }
 
@@ -761,6 +772,7 @@ void Observer::Scan(Time now) {
   const Time after = host_.Now();
   scan_due_ = after + (idle_ ? std::chrono::nanoseconds(kIdlePeriod) : ScanPeriod());
   fast_due_ = after + FastPeriod();
+  glance_due_ = after + glance_;
   Arm();
 }
 

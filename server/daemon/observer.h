@@ -3,6 +3,8 @@
 //
 //   fast  (10 to 250 ms, as the policy's SetSampling says)  what is left in the lanes' domains, and
 //         the memory of tool processes that grow, by one pread each on files kept open; idle tokens
+//   glance  (more often, where the policy wants it)  what is left in the domains alone; where much
+//         of it is gone, a fast look at once
 //   scan  (5 times the fast period, 50 to 250 ms; up to 500 ms where no process of a lane has come
 //         or gone for a while)  processes that came and went, jobs, what clients' children explain;
 //         next to nothing where none came or went
@@ -67,6 +69,8 @@ class ObserverHost {
  public:
   virtual ~ObserverHost() = default;
   virtual void Emit(policy::Event event) = 0;
+  // Whether what the domains have left now is reason enough to look at all.
+  virtual bool NeedsLook(const std::vector<policy::DomainSample>& glance) = 0;
   virtual policy::Time Now() = 0;
   virtual bool IsFrozen(const policy::ProcId& proc) = 0;
   // What lies in the lane's fifo now, with all that was moved up to now in the books.
@@ -119,8 +123,8 @@ class Observer {
   void Start();
   void Stop();
   void SetOptions(Options options);
-  // What the policy wants of the fast tier; 0: nothing in particular.
-  void SetFast(policy::Duration period);
+  // What the policy wants of the fast tier; 0: nothing in particular, and of glances; 0: none.
+  void SetFast(policy::Duration period, policy::Duration glance);
 
   void AddLane(Lane lane);
   void RemoveLane(policy::LaneId lane);
@@ -196,6 +200,7 @@ class Observer {
   void Arm();
   void OnTimer();
   void Fast(policy::Time now);
+  void Glance(policy::Time now);
   void Scan(policy::Time now);
   void Derive();
   // Whether it has changed what the lanes look like.
@@ -242,7 +247,8 @@ class Observer {
   std::map<policy::ProcId, Watched> clients_;
   std::set<policy::ProcId> hinted_;
   policy::Duration fast_{0};
-  policy::Time fast_due_{}, scan_due_{}, slow_due_{};
+  policy::Duration glance_{0};
+  policy::Time glance_due_{}, fast_due_{}, scan_due_{}, slow_due_{};
   policy::Time changed_at_{};  // the last scan that found anything new
   bool running_ = false;
   bool idle_ = false;

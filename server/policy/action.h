@@ -134,7 +134,9 @@ struct Verdict {
 
 // How often the sampler should look from now on.
 struct SetSampling {
-  Duration fast{0};  // domains and growing tool processes
+  Duration fast{0};    // domains and growing tool processes
+  Duration glance{0};  // what the domains have left, and all if NeedsLook says so; 0: nothing
+                       // between two fast looks
   friend bool operator==(const SetSampling&, const SetSampling&) = default;
 };
 

@@ -309,13 +309,14 @@ struct State {
   std::vector<ProcState> procs;  // by proc
   std::map<GateId, GateState> gates;
   Duration sampling{0};  // what SetSampling said last
+  Duration glancing{0};
   Time decided_at{};
   Derived<std::vector<ClassCurves>> curves;  // by class; no part of Fields()
   static constexpr auto Fields() {
     return std::tuple(&State::reserve_bytes, &State::reserve_share, &State::prediction,
                       &State::spoiled_peak, &State::profile, &State::domains, &State::lanes,
                       &State::jobs, &State::procs, &State::gates, &State::sampling,
-                      &State::decided_at);
+                      &State::glancing, &State::decided_at);
   }
   friend bool operator==(const State&, const State&) = default;
 };

@@ -26,15 +26,18 @@ constexpr Duration kQuietEvents = std::chrono::milliseconds(10);
 
 // The sampler's intervals: a tenth of the time until the headroom is gone, at the rate at which it
 // goes or is expected to go. 20 looks a second at 300 processes take 2 % of a core: no headroom
-// that lasts for seconds needs them.
+// that lasts for seconds needs them. A glance takes 50 us, however many processes there are.
 constexpr Duration kFastest = std::chrono::milliseconds(10);
 constexpr Duration kCalm = std::chrono::milliseconds(250);
 constexpr Duration kIdle = std::chrono::seconds(1);
 // No rate that was measured says how fast what runs may begin to grow: each core may take this much
 // a second, four times the most in flash-attn's traces (cudafe++ 1.1 GB, cicc 0.75 GB a CPU
 // second); with once the most, two more of 300 random scenarios had an OOM kill. Down to kFast it
-// shortens the interval; to go below, something must have been seen to grow.
+// shortens the time between glances; for a look, or to go below, something must have been seen to
+// grow.
 constexpr double kMostPerCore = 4e9;
+// A glance that shows this share of the room gone is followed by a look at once.
+constexpr double kGone = 0.1;
 constexpr Duration kFast = std::chrono::milliseconds(50);
 // What a waiter's room depends on changes over tenths of seconds; the end of a process is an event.
 constexpr Duration kWaiting = std::chrono::milliseconds(100);
@@ -252,6 +255,7 @@ class Stepper {
 
   void SetSampler(const Plan& plan, bool waiting, const WaitFor& wait_for) {
     Duration want = state_.lanes.empty() ? kIdle : kCalm;
+    Duration glance = want;
     bool anything = waiting || !state_.procs.empty();
     int cores = 1;
     for (const auto& [id, lane] : state_.lanes) {
@@ -271,15 +275,20 @@ class Stepper {
       if (!anything) continue;
       const double room = std::max(0.0, d.available - d.reserve);
       if (rate > 0) want = std::min(want, Tenth(room / rate, kFastest));
-      if (most > 0) want = std::min(want, Tenth(room / most, kFast));
+      if (most > 0) glance = std::min(glance, Tenth(room / most, kFast));
     }
     if (wait_for.memory) want = std::min(want, kWaiting);
     if (wait_for.time) want = std::min(want, kFast);
+    // One more glance shortly before a look shows nothing new.
+    if (glance > want * 4 / 5) glance = Duration{0};
     // Only steps that matter are told: less by a fifth, or more by half.
-    if (state_.sampling == Duration{0} || want < state_.sampling * 4 / 5 ||
-        want > state_.sampling * 3 / 2) {
+    const auto matters = [](Duration before, Duration now) {
+      return before == Duration{0} ? now != before : now < before * 4 / 5 || now > before * 3 / 2;
+    };
+    if (matters(state_.sampling, want) || matters(state_.glancing, glance)) {
       state_.sampling = want;
-      actions_.push_back(SetSampling{want});
+      state_.glancing = glance;
+      actions_.push_back(SetSampling{want, glance});
     }
   }
 
@@ -295,6 +304,17 @@ std::vector<Action> Step(State& state, const Event& event, Time now) {
   Stepper stepper(state, now);
   std::visit(stepper, event);
   return stepper.Take();
+}
+
+bool NeedsLook(const State& state, std::span<const DomainSample> glance) {
+  return std::any_of(glance.begin(), glance.end(), [&](const DomainSample& sample) {
+    const auto domain = state.domains.find(sample.id);
+    if (domain == state.domains.end()) return false;
+    const Bytes reserve = ReserveOf(state, domain->second, nullptr);
+    const double room = static_cast<double>((domain->second.available - reserve).count);
+    const double gone = static_cast<double>((domain->second.available - sample.available).count);
+    return gone > kGone * std::max(0.0, room);
+  });
 }
 
 std::vector<std::string> BrokenInvariants(const State& state) {

@@ -11,6 +11,7 @@
 #ifndef HEADROOM_SERVER_POLICY_STEP_H_
 #define HEADROOM_SERVER_POLICY_STEP_H_
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@
 namespace headroom::policy {
 
 std::vector<Action> Step(State& state, const Event& event, Time now);
+
+// Whether a glance at what the domains have left now (nothing else of the samples counts) shows so
+// much of their room gone since the last Sample that everything must be looked at: what was to
+// happen in the time to the next look has happened already.
+bool NeedsLook(const State& state, std::span<const DomainSample> glance);
 
 // What must hold after every step (design.md, Invariants); each string names one that does not,
 // with its values. Empty: all hold.

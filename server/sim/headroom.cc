@@ -185,6 +185,7 @@ void Headroom::Carry(Engine& engine, const policy::Action& action) {
           },
           [&](const policy::SetSampling& sampling) {
             fast_s_ = std::chrono::duration<double>(sampling.fast).count();
+            glance_s_ = std::chrono::duration<double>(sampling.glance).count();
             LookLater(engine);
           },
       },
@@ -493,10 +494,21 @@ void Headroom::Look(Engine& engine, bool all) {
 void Headroom::LookLater(Engine& engine) {
   double interval = fast_s_ > 0 ? fast_s_ : kSlowLookSeconds;
   interval = std::max(interval, options_.fastest_look_s);
-  const double at = std::max(engine.now(), std::min(look_at_ + interval, slow_look_at_));
+  const double look = std::min(look_at_ + interval, slow_look_at_);
+  double at = look;
+  if (glance_s_ > 0) {
+    const double glance = std::max(glance_s_, options_.fastest_look_s);
+    at = std::min(look, std::max(look_at_, glance_at_) + glance);
+  }
+  at = std::max(engine.now(), at);
   const uint64_t round = ++look_round_;
-  engine.At(at, [this, &engine, round] {
+  engine.At(at, [this, &engine, round, glance = at < look] {
     if (round != look_round_) return;
+    if (glance) {
+      glance_at_ = engine.now();
+      const policy::DomainSample sample = HostSample(engine);
+      if (!policy::NeedsLook(state_, std::span(&sample, 1))) return LookLater(engine);
+    }
     Look(engine, engine.now() >= slow_look_at_ - 1e-9);
   });
 }

@@ -100,8 +100,10 @@ class Headroom : public Scheduler {
   std::vector<bool> lane_pending_;  // a look at the fifo is on its way
   std::vector<bool> lane_open_;
   double fast_s_ = 1;
+  double glance_s_ = 0;
   double look_at_ = 0;       // when the next look is due
   double slow_look_at_ = 0;  // when the next look at everything is due
+  double glance_at_ = 0;     // the last one
   uint64_t look_round_ = 0;  // a timer of an earlier round does nothing
   int64_t steps_ = 0;
   std::vector<std::string> broken_;

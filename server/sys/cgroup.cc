@@ -297,6 +297,14 @@ std::optional<CgroupMemory> MemoryCgroup::ReadFast() const {
   return memory;
 }
 
+std::optional<int64_t> MemoryCgroup::ReadUsage() const {
+  char buffer[64];
+  const auto text = usage_.Read(buffer);
+  if (!text) return std::nullopt;
+  const std::optional<int64_t> usage = ParseTrimmed<int64_t>(*text);
+  return usage && *usage >= 0 ? usage : std::nullopt;
+}
+
 std::optional<CgroupMemory> MemoryCgroup::Read() const {
   std::optional<CgroupMemory> memory = ReadFast();
   if (!memory) return std::nullopt;

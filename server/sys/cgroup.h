@@ -116,6 +116,8 @@ class MemoryCgroup {
   std::optional<CgroupMemory> Read() const;
   // Limit, usage and stat alone: what the fast tier needs.
   std::optional<CgroupMemory> ReadFast() const;
+  // Usage alone, a third of that. nullopt: removed, or there is none.
+  std::optional<int64_t> ReadUsage() const;
   std::optional<Psi> ReadPsi() const;  // v2 only; nullopt: none
 
   const std::string& name() const { return name_; }

@@ -464,6 +464,7 @@ void Encode(const policy::Verdict& action, v1::TraceAction& out) {
 }
 void Encode(const policy::SetSampling& action, v1::TraceAction& out) {
   out.mutable_set_sampling()->set_fast_ns(action.fast.count());
+  out.mutable_set_sampling()->set_glance_ns(action.glance.count());
 }
 
 }  // namespace
@@ -556,7 +557,8 @@ absl::StatusOr<policy::Action> DecodeAction(const v1::TraceAction& in) {
                              .alone = in.verdict().alone(),
                              .reason = std::move(reason)};
     case v1::TraceAction::kSetSampling:
-      return policy::Action(policy::SetSampling{Duration(in.set_sampling().fast_ns())});
+      return policy::Action(policy::SetSampling{Duration(in.set_sampling().fast_ns()),
+                                                Duration(in.set_sampling().glance_ns())});
     case v1::TraceAction::ACTION_NOT_SET:
       break;
   }

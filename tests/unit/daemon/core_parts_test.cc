@@ -499,6 +499,39 @@ TEST_CASE("ZFS's cache is credited in slices, never whole (K8)") {
   CHECK(domains->host_extras().shmem_bytes == policy::MiB(1).count);
 }
 
+TEST_CASE("a glance sees what is left without the file pages, and those too where they may go") {
+  FakeHost host;
+  host.Cgroup("/a", "1073741824", 200 << 20);
+  absl::StatusOr<Domains> domains = Domains::Open(host.roots);
+  REQUIRE(domains.ok());
+  Heard heard;
+  domains->Start(heard.Emit());
+  domains->Hold(LaneId{1}, 77);
+  domains->ReadAll();
+  const auto left = [](const std::vector<policy::DomainSample>& samples) {
+    REQUIRE(samples.size() == 2);
+    return samples[1].available;
+  };
+  CHECK(left(domains->Glance()) == policy::MiB(1024 - 200 + 2));
+  const auto file_pages = [&](int64_t bytes) {
+    WriteFile(host.Folder("/a") / "memory.stat",
+              "inactive_file " + std::to_string(bytes) + "\nactive_file 0\n");
+  };
+  const auto usage = [&](int64_t bytes) {
+    WriteFile(host.Folder("/a") / "memory.current", std::to_string(bytes) + "\n");
+  };
+  file_pages(0);
+  usage(300 << 20);
+  CHECK(left(domains->Glance()) == policy::MiB(1024 - 300 + 2));
+  CHECK(left(domains->ReadFast()) == policy::MiB(1024 - 300));
+  // At the limit usage stands still while anonymous memory takes the place of file pages.
+  file_pages(400 << 20);
+  usage(1020 << 20);
+  CHECK(left(domains->Glance()) == policy::MiB(1024 - 1020 + 400));
+  file_pages(100 << 20);
+  CHECK(left(domains->Glance()) == policy::MiB(1024 - 1020 + 100));
+}
+
 // --- Catalog
 // ----------------------------------------------------------------------------------------
 
@@ -567,13 +600,26 @@ TEST_CASE("the catalog lists nothing and tells of no change where nothing came o
   now += seconds(1);
   CHECK(catalog.Refresh(now, {member}).any);
   CHECK(catalog.processes().contains(503));
-  // A member that has been what it is for 40 s is looked at each 4 s, whatever it becomes.
+  // A member that has been what it is for 40 s is looked at each 10 s, whatever it becomes,
   now += seconds(40);
   catalog.Refresh(now, {member});
-  stat(501, "cc1plus", 'S', 500, 3);
-  now += seconds(3);
+  stat(501, "make", 'S', 500, 1);
+  now += seconds(9);
   CHECK_FALSE(catalog.Refresh(now, {member}).any);
   now += milliseconds(1100);
+  CHECK(catalog.Refresh(now, {member}).any);
+  stat(501, "sh", 'S', 500, 1);
+  now += seconds(1);
+  CHECK(catalog.Refresh(now, {member}).any);
+  now += seconds(40);
+  catalog.Refresh(now, {member});
+  // but at once after the end of a child of its: sh -c 'a; exec b'.
+  std::filesystem::remove_all(host.dir / "proc/502");
+  tasks("80 503");
+  now += milliseconds(100);
+  catalog.Refresh(now, {member, {502, 99}});
+  stat(501, "cc1plus", 'S', 500, 3);
+  now += milliseconds(100);
   CHECK(catalog.Refresh(now, {member}).any);
   CHECK(catalog.processes().at(501).comm == "cc1plus");
   CHECK(catalog.processes().at(501).threads == 3);

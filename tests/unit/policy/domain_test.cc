@@ -121,6 +121,49 @@ TEST_CASE("a fall of available memory is told apart from our own growth") {
   CHECK(domain.foreign_rate == Approx(200.0 * 1024 * 1024).epsilon(0.1));
 }
 
+TEST_CASE("what may begin to grow is glanced for, what grows is looked at") {
+  Host host(GiB(12));
+  host.Feed(host.Open(2));
+  LaneSample lane;
+  lane.id = kLane;
+  lane.clients = 1;
+  host.Look({lane});
+  host.Feed(Tool(10, "cc1plus", "a.cc"));
+  host.Feed(Tool(11, "cc1plus", "b.cc"));
+  // Two cores could take 8 GB/s: a tenth of 1.5 s, while all there is stands still.
+  for (int i = 0; i < 50; ++i) {
+    host.Wait(Sec(0.2));
+    host.Look({lane}, {{{10, 1}, MiB(20), Sec(1)}, {{11, 1}, MiB(20), Sec(1)}});
+  }
+  CHECK(host.state.sampling == Sec(0.25));
+  CHECK(host.state.glancing > Sec(0.1));
+  CHECK(host.state.glancing < Sec(0.2));
+  const Bytes room = host.available - ReserveOf(host.state, host.state.domains.at(kHost), nullptr);
+  const auto needs_look = [&](Bytes available) {
+    const std::vector<DomainSample> glance = {At(kHost, available)};
+    return NeedsLook(host.state, glance);
+  };
+  CHECK_FALSE(needs_look(host.available + GiB(1)));
+  CHECK_FALSE(needs_look(host.available - room * 9 / 100));
+  CHECK(needs_look(host.available - room * 11 / 100));
+  // Of what is unknown nothing can be said; without room each fall counts.
+  const std::vector<DomainSample> unknown = {At(DomainId{7}, Bytes{})};
+  CHECK_FALSE(NeedsLook(host.state, unknown));
+  host.available = MiB(100);
+  host.Look({lane});
+  CHECK(needs_look(MiB(99)));
+  // 1 GiB/s for a second: looked at often, and no glances in between.
+  host.available = GiB(2);
+  host.Look({lane});
+  for (int i = 0; i < 10; ++i) {
+    host.Wait(Sec(0.1));
+    host.available = host.available - MiB(102);
+    host.Look({lane}, {{{10, 1}, MiB(20 + 102 * (i + 1)), Sec(1)}});
+  }
+  CHECK(host.state.sampling < Sec(0.25));
+  CHECK(host.state.glancing <= host.state.sampling);
+}
+
 TEST_CASE("a rise of the kernel's counter is seen, a first sight is not one") {
   DomainState domain;
   CHECK_FALSE(Update(domain, At(kHost, GiB(1), 7), Time{Sec(1)}));
