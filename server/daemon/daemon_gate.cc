@@ -440,6 +440,7 @@ void Daemon::WaitForExecs() {
   execs_descriptor_->async_wait(
       boost::asio::posix::descriptor_base::wait_read, [this](boost::system::error_code error) {
         if (error || ending_) return;
+        execs_->Hush();
         execs_timer_.expires_after(kExecsTogether);
         execs_timer_.async_wait([this](boost::system::error_code stopped) {
           if (!stopped && !ending_) TakeExecs();
@@ -452,12 +453,10 @@ void Daemon::TakeExecs() {
   for (const sys::ProcEvent& event : execs_->Read()) {
     if (event.kind == sys::ProcEvent::Kind::kLost) look = true;
     if (event.kind != sys::ProcEvent::Kind::kExec || look) continue;
-    const absl::StatusOr<std::string> text =
-        sys::ReadFile(absl::StrCat(options_.roots.proc, "/", event.pid, "/comm"));
-    if (!text.ok() || text->empty()) continue;
-    const std::string comm = text->substr(0, text->size() - 1);
-    const std::vector<std::string> words = {comm};
-    if (policy::Recognise(comm, words).role != policy::Role::kTool) continue;
+    const std::optional<std::string> comm = sys::ReadComm(options_.roots, event.pid);
+    if (!comm) continue;  // over already, as most are
+    const std::vector<std::string> words = {*comm};
+    if (policy::Recognise(*comm, words).role != policy::Role::kTool) continue;
     look = ReadReach(options_.roots, event.pid) == Reach::kOutside;
   }
   if (look) observer_.LookSoon();

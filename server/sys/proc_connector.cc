@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/netlink.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -131,6 +132,8 @@ absl::Status AttachFilter(int fd, ProcConnector::Wanted wanted) {
   return absl::OkStatus();
 }
 
+constexpr uint32_t kOnce = EPOLLIN | EPOLLONESHOT;
+
 absl::Status RequestEvents(int fd) {
   struct {
     nlmsghdr header;
@@ -207,7 +210,19 @@ absl::StatusOr<ProcConnector> ProcConnector::Open(Wanted wanted) {
   }
   if (absl::Status status = RequestEvents(fd.get()); !status.ok()) return status;
   if (absl::Status status = AwaitAcknowledgement(fd.get()); !status.ok()) return status;
-  return ProcConnector(std::move(fd));
+  UniqueFd bell(epoll_create1(EPOLL_CLOEXEC));
+  if (!bell) return ErrnoStatus(errno, "epoll for the proc connector");
+  epoll_event wanted_once = {.events = kOnce, .data = {}};
+  if (epoll_ctl(bell.get(), EPOLL_CTL_ADD, fd.get(), &wanted_once) != 0) {
+    return ErrnoStatus(errno, "wait for the proc connector");
+  }
+  return ProcConnector(std::move(fd), std::move(bell));
+}
+
+void ProcConnector::Hush() const {
+  // What was told once is switched off by the kernel until it is asked for again.
+  epoll_event told;
+  epoll_wait(bell_.get(), &told, 1, 0);
 }
 
 std::vector<ProcEvent> ProcConnector::Read() const {
@@ -244,6 +259,9 @@ std::vector<ProcEvent> ProcConnector::Read() const {
     }
     if (static_cast<size_t>(got) < kBatch) break;
   }
+  // What came meanwhile rings at once.
+  epoll_event again = {.events = kOnce, .data = {}};
+  epoll_ctl(bell_.get(), EPOLL_CTL_MOD, fd_.get(), &again);
   return events;
 }
 

@@ -1,6 +1,7 @@
 // The kernel's process events over netlink (linux/cn_proc.h): fork, exec and exit of whole
 // processes, p50 21 us after the fact; 5 % of a core at 3,000 spawns/s (measured). A socket filter
-// drops everything else (threads, uid changes, ..., and what the caller doesn't want) in the kernel.
+// drops everything else (threads, uid changes, ..., and what the caller doesn't want) in the
+// kernel.
 //
 // Where it is not to be had the caller polls: PermissionDenied (before Linux 6.6: root only),
 // Unimplemented (no CONFIG_PROC_EVENTS, or another pid or network namespace than the first).
@@ -41,13 +42,18 @@ class ProcConnector {
   enum class Wanted { kAll, kExecs };
   // Waits up to 0.5 s for the kernel's acknowledgement.
   static absl::StatusOr<ProcConnector> Open(Wanted wanted = Wanted::kAll);
-  int fd() const { return fd_.get(); }  // readable when there are events
+  // Readable when there are events; after Hush() not until the next Read(), and nobody who waits
+  // for it is woken by them.
+  int fd() const { return bell_.get(); }
+  // Events that come in now are to be read later, together: each of them would wake an event loop.
+  void Hush() const;
   // Events that have come in, at most some thousands a call. Never blocks.
   std::vector<ProcEvent> Read() const;
 
  private:
-  explicit ProcConnector(UniqueFd fd) : fd_(std::move(fd)) {}
+  ProcConnector(UniqueFd fd, UniqueFd bell) : fd_(std::move(fd)), bell_(std::move(bell)) {}
   UniqueFd fd_;
+  UniqueFd bell_;  // an epoll that has fd_ alone, for one event at a time
 };
 
 }  // namespace headroom::sys

@@ -51,6 +51,16 @@ std::optional<ProcessInfo> ReadProcessInfo(const Roots& roots, pid_t pid) {
   return info;
 }
 
+std::optional<std::string> ReadComm(const Roots& roots, pid_t pid) {
+  const std::string path = roots.proc + "/" + std::to_string(pid) + "/comm";
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!fd) return std::nullopt;
+  char buffer[64];
+  const ssize_t size = read(fd.get(), buffer, sizeof buffer);
+  if (size <= 1) return std::nullopt;
+  return std::string(buffer, static_cast<size_t>(size) - 1);
+}
+
 std::optional<TaskCount> ParseTaskCount(std::string_view loadavg) {
   for (int average = 0; average < 3; ++average) NextField(loadavg);
   const std::string_view tasks = NextField(loadavg);

@@ -41,6 +41,9 @@ std::optional<ProcessInfo> ReadProcessInfo(const Roots& roots, pid_t pid);
 // kernel has, and the pid that it gave last: where both are the same as before, no process came or
 // went in between. (Of another pid namespace both may: one here that ended while one there began is
 // missed.)
+// Its name as the kernel has it. nullopt: gone.
+std::optional<std::string> ReadComm(const Roots& roots, pid_t pid);
+
 struct TaskCount {
   int64_t tasks = 0;
   int64_t last_pid = 0;

@@ -103,12 +103,25 @@ TEST_CASE("the real connector: fork, exec and exit of a child, none of threads, 
   CHECK(others == 3);
   CHECK(connector->Read().size() < 4096);
   REQUIRE(execs.ok());
+  const auto rings = [&] {
+    pollfd poll_fd = {execs->fd(), POLLIN, 0};
+    return poll(&poll_fd, 1, 0) == 1;
+  };
+  CHECK(rings());
+  execs->Hush();
+  CHECK_FALSE(rings());
   int executions = 0;
   for (const ProcEvent& event : execs->Read()) {
     CHECK((event.kind == ProcEvent::Kind::kExec || event.kind == ProcEvent::Kind::kLost));
     executions += event.kind == ProcEvent::Kind::kExec && event.pid == child.pid() ? 1 : 0;
   }
   CHECK(executions == 1);
+  // Hushed or not, what comes after a Read rings.
+  Child another([] {
+    execl("/bin/true", "true", static_cast<char*>(nullptr));
+    return 1;
+  });
+  CHECK(Eventually(rings));
 }
 
 }  // namespace
