@@ -16,6 +16,7 @@
 #include "server/trace/recorder.h"
 #include "tests/replay/random_build.h"
 #include "tests/support/memory_storage.h"
+#include "tests/support/sanitizers.h"
 
 using namespace headroom;
 using headroom::testing::MemoryStorage;
@@ -84,7 +85,7 @@ std::string Delimited(const std::vector<v1::TraceRecord>& records) {
 
 TEST_CASE("a recorded build replays with the same actions, from any of its segments") {
   // Sanitizers make a step some twenty times as slow.
-  const uint64_t seeds = std::string(HEADROOM_SANITIZER).empty() ? 3 : 1;
+  const uint64_t seeds = testing::FewerUnderSanitizers(3, 1);
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed " << seed);
     MemoryStorage storage;

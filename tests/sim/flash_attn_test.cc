@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/sim/scenario.h"
+#include "tests/support/sanitizers.h"
 
 namespace headroom::sim {
 namespace {
@@ -34,8 +35,8 @@ constexpr Machine kMachines[] = {
 // Under a sanitizer, ten times slower, one machine shows what a sanitizer can find; the bars are
 // held by the release build.
 std::vector<Machine> Machines() {
-  if (std::string(HEADROOM_SANITIZER).empty()) return {std::begin(kMachines), std::end(kMachines)};
-  return {kMachines[2]};
+  if (testing::kSanitized) return {kMachines[2]};
+  return {std::begin(kMachines), std::end(kMachines)};
 }
 
 Scenario On(const Machine& machine) {
@@ -96,6 +97,7 @@ TEST_CASE("Tokens only") {
 // The size that 95 of 100 are said to stay below at their admission: of first and of later builds,
 // over three noise seeds.
 TEST_CASE("The stated P95 holds for 93 to 99 of 100 processes") {
+  constexpr uint64_t kSeeds = testing::FewerUnderSanitizers(3, 1);
   for (const bool later : {false, true}) {
     std::map<std::pair<std::string, int>, Coverage> table;
     Coverage all;
@@ -105,7 +107,7 @@ TEST_CASE("The stated P95 holds for 93 to 99 of 100 processes") {
       sum.ratio_sum += more.ratio_sum;
     };
     for (const Machine& machine : Machines()) {
-      for (uint64_t seed = 1; seed <= 3; ++seed) {
+      for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
         Scenario scenario = On(machine);
         scenario.history = later;
         scenario.seed = seed;
@@ -125,6 +127,8 @@ TEST_CASE("The stated P95 holds for 93 to 99 of 100 processes") {
     for (const auto& [key, coverage] : table)
       row(key.first + ", source " + std::to_string(key.second), coverage);
     row("all", all);
+    // The bars are for the mean of all machines and seeds, not of one.
+    if (testing::kSanitized) continue;
     CHECK(all.covered >= 0.93 * all.processes);
     CHECK(all.covered <= 0.99 * all.processes);
     CHECK(all.ratio_sum / all.processes < (later ? 1.15 : 1.7));

