@@ -195,16 +195,18 @@ TEST_CASE("env: docker's words name the lane's folder and the library") {
 TEST_CASE("status and explain show what the daemon says") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
-  daemon.status.set_version("9.9.9");
-  daemon.status.mutable_memory()->set_total(7 * kGiB);
-  daemon.status.mutable_pool()->set_target(15);
-  daemon.status.add_lanes()->set_id(3);
-  daemon.status.mutable_lanes(0)->set_name("run-1-1");
-  v1::Decision& decision = *daemon.explanation.add_decisions();
-  decision.set_action("mint");
-  decision.set_count(2);
-  decision.set_lane_name("run-1-1");
-  decision.set_reason("floor");
+  daemon.Answer([](Answers& answers) {
+    answers.status.set_version("9.9.9");
+    answers.status.mutable_memory()->set_total(7 * kGiB);
+    answers.status.mutable_pool()->set_target(15);
+    answers.status.add_lanes()->set_id(3);
+    answers.status.mutable_lanes(0)->set_name("run-1-1");
+    v1::Decision& decision = *answers.explanation.add_decisions();
+    decision.set_action("mint");
+    decision.set_count(2);
+    decision.set_lane_name("run-1-1");
+    decision.set_reason("floor");
+  });
 
   const ProgramResult table = Run(Headroom(dir.path(), {"status"}));
   CHECK(table.exit_code == 0);
@@ -234,7 +236,7 @@ TEST_CASE("status and explain show what the daemon says") {
 TEST_CASE("status --watch goes on until it is told to end, or nobody reads") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
-  daemon.status.set_version("9.9.9");
+  daemon.Answer([](Answers& answers) { answers.status.set_version("9.9.9"); });
   Program program(Headroom(dir.path(), {"status", "--watch", "--json", "--interval", "100"}));
   const auto lines = [&] {
     std::istringstream text(program.Out());
@@ -255,7 +257,7 @@ TEST_CASE("status --watch goes on until it is told to end, or nobody reads") {
 TEST_CASE("top takes the screen and gives it back") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
-  daemon.status.set_version("9.9.9");
+  daemon.Answer([](Answers& answers) { answers.status.set_version("9.9.9"); });
   Terminal terminal;
   terminal.Type("export HEADROOM_RUNTIME_DIR=" + dir.path().string() + "\n");
   REQUIRE(terminal.Expect("prompt> "));
@@ -271,8 +273,10 @@ TEST_CASE("top takes the screen and gives it back") {
 TEST_CASE("set and reload") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
-  daemon.status.add_lanes()->set_id(3);
-  daemon.status.mutable_lanes(0)->set_name("run-1-1");
+  daemon.Answer([](Answers& answers) {
+    answers.status.add_lanes()->set_id(3);
+    answers.status.mutable_lanes(0)->set_name("run-1-1");
+  });
   CHECK(Run(Headroom(dir.path(), {"set", "--jobs", "5", "--lane", "run-1-1"})).exit_code == 0);
   CHECK(Run(Headroom(dir.path(), {"set", "--reserve", "3%"})).exit_code == 0);
   CHECK(Run(Headroom(dir.path(), {"reload"})).exit_code == 0);

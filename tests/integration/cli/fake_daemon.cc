@@ -39,27 +39,33 @@ Asked FakeDaemon::asked() const {
   return asked_;
 }
 
+void FakeDaemon::Answer(const std::function<void(Answers&)>& change) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  change(answers_);
+}
+
 int FakeDaemon::Idle() const {
   const auto idle = fifo_->Idle();
   return idle.ok() ? static_cast<int>(*idle) : -1;
 }
 
 absl::StatusOr<v1::Status> FakeDaemon::OnStatus(const daemon::Peer&) {
-  return status;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return answers_.status;
 }
 
 absl::StatusOr<v1::Explanation> FakeDaemon::OnExplain(const daemon::Peer&,
                                                       const v1::ExplainRequest& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   asked_.explained.push_back(request);
-  return explanation;
+  return answers_.explanation;
 }
 
 absl::StatusOr<v1::Attached> FakeDaemon::OnAttach(const daemon::Peer&,
                                                   const v1::AttachRequest& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   asked_.attached.push_back(request);
-  if (on_attach) return on_attach(request);
+  if (answers_.on_attach) return answers_.on_attach(request);
   v1::Attached attached;
   attached.set_lane_dir(lane_dir());
   attached.set_cores(request.has_jobs() ? request.jobs() : 4);
@@ -71,7 +77,7 @@ absl::StatusOr<v1::LaneSummary> FakeDaemon::OnDetach(const daemon::Peer&,
                                                      const v1::DetachRequest& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   asked_.detached.push_back(request.exit_code());
-  return summary;
+  return answers_.summary;
 }
 
 absl::StatusOr<v1::Environment> FakeDaemon::OnEnv(const daemon::Peer&) {
@@ -94,7 +100,8 @@ absl::Status FakeDaemon::OnSet(const daemon::Peer&, const v1::SetRequest& reques
 }
 
 absl::StatusOr<std::vector<std::string>> FakeDaemon::OnTrace(const daemon::Peer&) {
-  return trace_files;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return answers_.trace_files;
 }
 
 void FakeDaemon::OnDropped(const daemon::Peer&) {

@@ -29,6 +29,15 @@ struct Asked {
   int reloaded = 0;
 };
 
+// What it answers.
+struct Answers {
+  std::function<absl::StatusOr<v1::Attached>(const v1::AttachRequest&)> on_attach;
+  v1::LaneSummary summary;
+  v1::Status status;
+  v1::Explanation explanation;
+  std::vector<std::string> trace_files;
+};
+
 class FakeDaemon : public daemon::ControlHandler {
  public:
   // Listens in `dir`; every lane is the one in `dir`/lane, with `tokens` tokens put in when it is
@@ -40,12 +49,8 @@ class FakeDaemon : public daemon::ControlHandler {
   std::string lane_dir() const { return (dir_ / "lane").string(); }
   int Idle() const;
 
-  // Set before the first request.
-  std::function<absl::StatusOr<v1::Attached>(const v1::AttachRequest&)> on_attach;
-  v1::LaneSummary summary;
-  v1::Status status;
-  v1::Explanation explanation;
-  std::vector<std::string> trace_files;
+  // Its thread may be answering: what is asked for next is answered with the change.
+  void Answer(const std::function<void(Answers&)>& change);
 
  private:
   absl::StatusOr<v1::Status> OnStatus(const daemon::Peer& peer) override;
@@ -65,6 +70,7 @@ class FakeDaemon : public daemon::ControlHandler {
   std::unique_ptr<sys::Fifo> fifo_;
   mutable std::mutex mutex_;
   Asked asked_;
+  Answers answers_;
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::unique_ptr<daemon::ControlServer> server_;

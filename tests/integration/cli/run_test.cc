@@ -72,7 +72,7 @@ int CountLines(const fs::path& log, const std::string& name) {
 TEST_CASE("run attaches with what was asked for, and detaches with CMD's exit code") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
-  daemon.summary.set_jobs_max(3);
+  daemon.Answer([](Answers& answers) { answers.summary.set_jobs_max(3); });
   ProgramOptions options = RunIn(
       dir.path(), {"--jobs", "16", "--reserve", "512M", "--no-gate", "--", "sh", "-c", "exit 7"});
   options.cwd = dir.path();
@@ -103,15 +103,17 @@ TEST_CASE("run attaches with what was asked for, and detaches with CMD's exit co
 TEST_CASE("Where nothing starts for want of memory a line says so, on stderr alone") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
-  v1::Lane* lane = daemon.status.add_lanes();
-  lane->set_dir(daemon.lane_dir());
-  lane->set_cores(8);
-  lane->set_tools_running(1);
-  lane->set_tools_waiting(2);
-  lane->set_stuck_ns(12'000'000'000);
-  lane->set_tools_bytes(300 * kMiB);
-  lane->mutable_waits_in()->set_total(400 * kMiB);
-  lane->mutable_waits_in()->set_available(100 * kMiB);
+  daemon.Answer([&](Answers& answers) {
+    v1::Lane* lane = answers.status.add_lanes();
+    lane->set_dir(daemon.lane_dir());
+    lane->set_cores(8);
+    lane->set_tools_running(1);
+    lane->set_tools_waiting(2);
+    lane->set_stuck_ns(12'000'000'000);
+    lane->set_tools_bytes(300 * kMiB);
+    lane->mutable_waits_in()->set_total(400 * kMiB);
+    lane->mutable_waits_in()->set_available(100 * kMiB);
+  });
   const int gate = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -582,7 +584,9 @@ TEST_CASE("A daemon that is too busy, or can't: the build goes on") {
        {absl::ResourceExhaustedError("too many lanes"), absl::InternalError("disk full")}) {
     const TempDir dir;
     FakeDaemon daemon(dir.path());
-    daemon.on_attach = [&](const v1::AttachRequest&) { return status; };
+    daemon.Answer([&](Answers& answers) {
+      answers.on_attach = [&](const v1::AttachRequest&) { return status; };
+    });
     CheckCareful(dir.path(), std::string(status.message()), std::chrono::seconds(20));
   }
 }
@@ -592,7 +596,9 @@ TEST_CASE("A daemon that refuses what was asked for: 125, in its words") {
                                      absl::PermissionDeniedError("only for a private daemon")}) {
     const TempDir dir;
     FakeDaemon daemon(dir.path());
-    daemon.on_attach = [&](const v1::AttachRequest&) { return status; };
+    daemon.Answer([&](Answers& answers) {
+      answers.on_attach = [&](const v1::AttachRequest&) { return status; };
+    });
     const ProgramResult result = Run(RunIn(dir.path(), {"true"}));
     CHECK(result.exit_code == 125);
     CHECK(result.err == "headroom: " + std::string(status.message()) + "\n");
@@ -602,12 +608,14 @@ TEST_CASE("A daemon that refuses what was asked for: 125, in its words") {
 TEST_CASE("A daemon whose lane has no fifo: the build goes on") {
   const TempDir dir;
   FakeDaemon daemon(dir.path());
-  daemon.on_attach = [&](const v1::AttachRequest&) {
-    v1::Attached attached;
-    attached.set_lane_dir((dir / "nowhere").string());
-    attached.set_cores(4);
-    return attached;
-  };
+  daemon.Answer([&](Answers& answers) {
+    answers.on_attach = [&](const v1::AttachRequest&) {
+      v1::Attached attached;
+      attached.set_lane_dir((dir / "nowhere").string());
+      attached.set_cores(4);
+      return attached;
+    };
+  });
   CheckCareful(dir.path(), "nowhere", std::chrono::seconds(20));
 }
 
