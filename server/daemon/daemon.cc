@@ -151,7 +151,11 @@ Daemon::Daemon(boost::asio::io_context& io, DaemonOptions options, sys::LockFile
       housekeeping_(io),
       started_(core_.Now()),
       without_prediction_(options_.without_prediction),
-      reserve_(options_.config.reserve) {}
+      reserve_(options_.config.reserve) {
+  if (options_.memory_scale > 1) {
+    lens_.emplace(options_.memory_scale, [this](const ProcId& proc) { return IsFrozen(proc); });
+  }
+}
 
 Daemon::~Daemon() = default;
 
@@ -191,6 +195,7 @@ Observer::Options Daemon::ObserverOptions() const {
   options.fast_max = options_.config.fast_max;
   options.slow = options_.config.slow;
   options.extra_tools = options_.config.extra_tools;
+  options.growth_bytes /= options_.memory_scale;
   return options;
 }
 
@@ -249,7 +254,8 @@ absl::StatusOr<Daemon::Lane*> Daemon::OpenLane(LaneFolder folder, const ProcId& 
   Lane& lane = lanes_.emplace(id, Lane(id, std::move(folder), core_.Now())).first->second;
   lane.root = root;
   lane.restarted = restarted;
-  lane.cores = sys::ReadCores(options_.roots, root ? root.pid : 0).Count();
+  lane.cores = options_.cores > 0 ? options_.cores
+                                  : sys::ReadCores(options_.roots, root ? root.pid : 0).Count();
   if (lane.folder.attach()) {
     const v1::AttachRequest& attach = *lane.folder.attach();
     if (attach.has_jobs() && attach.jobs() > 0) lane.jobs = static_cast<int>(attach.jobs());
@@ -503,6 +509,7 @@ void Daemon::Do(const policy::SetSampling& action) {
 // -----------------------------------------------------------------------
 
 void Daemon::Emit(policy::Event event) {
+  if (lens_) event = lens_->Through(std::move(event), core_.Now());
   core_.Feed(std::move(event));
 }
 

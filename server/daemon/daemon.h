@@ -28,6 +28,7 @@
 #include "server/daemon/gate_server.h"
 #include "server/daemon/history_writer.h"
 #include "server/daemon/lanes.h"
+#include "server/daemon/lens.h"
 #include "server/daemon/notify.h"
 #include "server/daemon/observer.h"
 #include "server/daemon/thawer.h"
@@ -45,7 +46,11 @@ struct DaemonOptions {
   std::string history_path;  // empty: none
   std::string config_path;
   bool without_prediction = false;  // a test's: tokens for all cores, whatever memory is left
-  bool private_daemon = false;      // started by `headroom run`: ends with its last lane
+  // Tests': the build is acted out by stand-ins so many times smaller (lens.h; 1: it is not), on a
+  // machine of so many cores (0: as many as there are).
+  int memory_scale = 1;
+  int cores = 0;
+  bool private_daemon = false;  // started by `headroom run`: ends with its last lane
   Config config;
   sys::Roots roots;
 };
@@ -213,7 +218,8 @@ class Daemon : public ControlHandler, private Interpreter, private ObserverHost,
   policy::Time started_{};
   bool without_prediction_ = false;
   std::optional<policy::Bytes> spoiled_peak_;
-  policy::Reserve reserve_;  // of the configuration, or `set`
+  policy::Reserve reserve_;   // of the configuration, or `set`
+  std::optional<Lens> lens_;  // tests alone
   std::vector<EndedTool> ended_;
   bool had_lane_ = false;
   policy::Time last_lane_closed_{};

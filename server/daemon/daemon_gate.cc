@@ -258,7 +258,7 @@ Placement Daemon::PlaceOf(LaneId id, pid_t pid) {
 }
 
 void Daemon::SampleDomains() {
-  core_.Feed(observer_.SampleDomains());
+  Emit(observer_.SampleDomains());
 }
 
 void Daemon::OnWaits(const ProcId& keeper) {

@@ -36,6 +36,8 @@ struct Arguments {
   bool private_daemon = false;
   bool version = false;
   bool without_prediction = false;
+  int memory_scale = 1;
+  int cores = 0;
 };
 
 void Complain(const std::string& text) {
@@ -72,6 +74,12 @@ int Main(int argc, char** argv) {
   app.add_flag("--version", arguments.version, "Say the version, and end");
   // For tests of tokens: how many there are then depends on nothing else that the machine does.
   app.add_flag("--test-no-prediction", arguments.without_prediction)->group("");
+  // For builds on large machines acted out by small stand-ins: see lens.h. At 1024 one page is 4
+  // MB.
+  app.add_option("--test-memory-scale", arguments.memory_scale)
+      ->check(CLI::Range(2, 1024))
+      ->group("");
+  app.add_option("--test-cores", arguments.cores)->check(CLI::Range(1, 4096))->group("");
   bool foreground = true;
   app.add_flag("--foreground", foreground,
                "Stay in the foreground (the default, and all there is)");
@@ -110,6 +118,8 @@ int Main(int argc, char** argv) {
   options.config_path = config_path;
   options.private_daemon = arguments.private_daemon;
   options.without_prediction = arguments.without_prediction;
+  options.memory_scale = arguments.memory_scale;
+  options.cores = arguments.cores;
   options.runtime_dir =
       arguments.runtime_dir.empty() ? RuntimeDir(*config, around) : arguments.runtime_dir;
   if (!arguments.state_dir.empty()) {

@@ -45,8 +45,6 @@ constexpr seconds kIdlePeriod{5};
 // is one look.
 constexpr milliseconds kSoon{2};
 
-// The kernel's counters lag by some 100 KiB a CPU: less than this is no growth.
-constexpr int64_t kGrowth = int64_t{1} << 20;
 // A process that hasn't grown for so long leaves the fast tier, a new one enters it for as long.
 constexpr seconds kGrowing{1};
 // CPU time needs a second file: at this pace it costs a tenth of the fast tier.
@@ -298,7 +296,8 @@ bool Observer::SampleProcess(KnownProcess& process, Time now,
     return false;
   }
   const int64_t anon = memory->anon_bytes;
-  if (anon > process.anon + kGrowth || process.sampled_at == Time{}) process.grew_at = now;
+  if (anon > process.anon + options_.growth_bytes || process.sampled_at == Time{})
+    process.grew_at = now;
   process.anon = anon;
   process.sampled_at = now;
   samples->push_back({process.id, Bytes{anon}, process.cpu});

@@ -103,6 +103,8 @@ class Observer {
     std::chrono::milliseconds fast_max{250};
     std::chrono::milliseconds slow{1000};
     std::vector<std::string> extra_tools;
+    // The kernel's counters lag by some 100 KiB a CPU: less than this is no growth.
+    int64_t growth_bytes = int64_t{1} << 20;
   };
   struct Lane {
     policy::LaneId id = policy::LaneId::kNone;
