@@ -85,7 +85,10 @@ TEST_CASE("Random scenarios under the gate") {
     CHECK_FALSE(outcome.run.failed);
     CHECK(outcome.run.foreign_kills == 0);
     CHECK(outcome.broken.empty());
-    with_kills += outcome.run.oom_kills > 0 ? 1 : 0;
+    if (outcome.run.oom_kills > 0) {
+      ++with_kills;
+      std::cout << "scenario " << number << ": " << outcome.run.oom_kills << " OOM kills\n";
+    }
     wasted += outcome.run.wasted_cpu_s;
     cpu += outcome.run.cpu_s;
     if (best.at(number).n > 0) {

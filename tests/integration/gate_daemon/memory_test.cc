@@ -226,6 +226,80 @@ TEST_CASE("One driver that runs four cicc at once, and makes that ignore tokens:
   CHECK(build.Outputs().size() == 3);
 }
 
+// Of `log`, how many tool processes ran on average between two moments (CLOCK_MONOTONIC, seconds).
+double MeanToolsBetween(const std::vector<StandinRun>& log, double from, double to) {
+  double busy = 0;
+  for (const StandinRun& run : log) {
+    if (run.tool == "nvcc") continue;
+    busy += std::max(
+        0.0, std::min(run.end_seconds.value_or(to), to) - std::max(run.start_seconds, from));
+  }
+  return busy / (to - from);
+}
+
+TEST_CASE(
+    "Two builds at once, one short of memory and one of cores: none fails, each gets its share") {
+  if (Skip()) return;
+  constexpr std::uint64_t kMean = 120 * kMiB;
+  StandinBuild cuda = CudaBuild(20, kMean, 1.0);
+  for (StandinEdge& edge : cuda.edges) edge.options = {"--cpu", "0.3"};
+  StandinBuild cxx;
+  for (int i = 0; i < 60; ++i) {
+    StandinEdge edge;
+    edge.name = "unit" + std::to_string(i);
+    edge.curve = "0:2M,0.2:10M,0.5:12M";
+    edge.options = {"--cpu", "0.6"};
+    cxx.edges.push_back(edge);
+  }
+  const GateBuild hungry(cuda);
+  const GateBuild busy(cxx);
+  const auto hungry_expected = hungry.Expected();
+  const auto busy_expected = busy.Expected();
+  REQUIRE(hungry_expected.size() == 20);
+  REQUIRE(busy_expected.size() == 60);
+
+  const MemoryCgroup cgroup(4 * kMean);
+  Program first(hungry.Run({"--jobs", "8"}, {*OldNinja(), "-j", "32"}, &cgroup));
+  REQUIRE(WaitUntil([&] { return hungry.Daemon().has_value(); }));
+  // By the first one's daemon.
+  ProgramOptions beside = busy.Run({"--jobs", "8"}, {*OldNinja(), "-j", "32"}, &cgroup);
+  beside.env["HEADROOM_RUNTIME_DIR"] = hungry.runtime().string();
+  Program second(beside);
+  const ProgramResult hungry_result = first.Wait(seconds(120));
+  const ProgramResult busy_result = second.Wait(seconds(120));
+  INFO(hungry_result.err << busy_result.err << hungry.DaemonLog());
+  CHECK(hungry_result.exit_code == 0);
+  CHECK(busy_result.exit_code == 0);
+  CHECK_FALSE(busy.Daemon());
+  CHECK(cgroup.OomKills() == 0);
+  CHECK(hungry.Outputs() == hungry_expected);
+  CHECK(busy.Outputs() == busy_expected);
+
+  // While both had work: from the later one's first process to the earlier one's last.
+  double from = 0;
+  double to = 0;
+  for (const GateBuild* build : {&hungry, &busy}) {
+    double start = 0;
+    double end = 0;
+    for (const StandinRun& run : build->Log()) {
+      start = start == 0 ? run.start_seconds : std::min(start, run.start_seconds);
+      end = std::max(end, run.end_seconds.value_or(0));
+    }
+    from = std::max(from, start);
+    to = to == 0 ? end : std::min(to, end);
+  }
+  REQUIRE(to > from);
+  const double hungry_mean = MeanToolsBetween(hungry.Log(), from, to);
+  const double busy_mean = MeanToolsBetween(busy.Log(), from, to);
+  std::printf("%.1f and %.1f tool processes on average in the %.1f s of both; %.1f and %.1f s\n",
+              hungry_mean, busy_mean, to - from, hungry_result.wall_seconds,
+              busy_result.wall_seconds);
+  // Four of the hungry ones fit at their peaks; the busy ones take next to no memory, and are eight
+  // at most.
+  CHECK(hungry_mean >= 1.5);
+  CHECK(busy_mean >= 2);
+}
+
 TEST_CASE("Static compilers are held by signals, and the summary names them") {
   if (Skip()) return;
   StandinBuild many;

@@ -86,6 +86,60 @@ TEST_CASE("one may always run, however small the domain") {
   CHECK(Admitted(host).empty());
 }
 
+TEST_CASE("a lane of which nothing runs is not kept out by another lane's light work") {
+  Host host = Gated(8, GiB(2));
+  LaneOpened other = host.Open(8, LaneId{2}, 1001);
+  other.gated = true;
+  host.Feed(other);
+  host.available = MiB(1900);
+  host.Look();
+  GateRequest light = Ask(1, "cc1", "light.c");
+  light.lane = LaneId{2};
+  host.Feed(light);
+  Start(host, 1);
+  host.Take();
+  // Unknown, and by its kind larger than all there is.
+  host.Feed(Ask(2, "cicc", "giant.cu"));
+  host.Wait(Sec(1));
+  host.Look();
+  CHECK(Admitted(host).empty());
+
+  SECTION("it goes when it has waited") {
+    host.Wait(Sec(3));
+    host.Look();
+    const std::vector<Admit> admits = All<Admit>(host.Take());
+    REQUIRE(admits.size() == 1);
+    CHECK(admits[0].gate == GateId{2});
+    CHECK(admits[0].reason.code == ReasonCode::kFloor);
+    Start(host, 2);
+    // One of the lane runs: its next waits for memory like everybody.
+    host.Feed(Ask(3, "cicc", "next.cu"));
+    host.Wait(Sec(10));
+    host.Look();
+    CHECK(Admitted(host).empty());
+  }
+  SECTION("not while the memory isn't there") {
+    host.available = MiB(10);
+    host.Wait(Sec(10));
+    host.Look();
+    CHECK(Admitted(host).empty());
+  }
+  SECTION("evicted, it comes back when it would get further than before") {
+    GateRequest again = Ask(2, "cicc", "giant.cu");
+    again.attempt = 2;
+    again.floor = MiB(400);
+    host.Feed(again);
+    host.available = MiB(700);
+    host.Wait(Sec(10));
+    host.Look();
+    CHECK(Admitted(host).empty());
+    host.available = MiB(1900);
+    host.Wait(Sec(1));
+    host.Look();
+    CHECK(Admitted(host) == std::vector<uint64_t>{2});
+  }
+}
+
 TEST_CASE("descendants of an admitted one are never blocked") {
   Host host = Gated(1, MiB(500));
   host.Feed(Ask(1, "ld"));
