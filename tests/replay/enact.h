@@ -7,7 +7,7 @@
 // daemon is told the scenario's cores and holds to them, and a scenario in which more processes run
 // than that (a fixed -j) can only be compared where the simulator is given enough.
 // What comes in addition: the stand-ins' own memory and the kernel's for them, as many times as
-// large as the scale says (docs/results.md has the figure).
+// large as the scale says.
 #ifndef HEADROOM_TESTS_REPLAY_ENACT_H_
 #define HEADROOM_TESTS_REPLAY_ENACT_H_
 

@@ -613,7 +613,8 @@ TEST_CASE("hardly a descriptor is free: still gated, never replayed") {
     const ProgramResult result = program.Wait();
     CHECK(result.exit_code == 5);
     CHECK(result.out == plain.out);
-    CHECK(gate.Count(MessageType::kEnded) == 1);
+    // Sent before its end, and read when the peer comes to it.
+    CHECK(WaitUntil([&] { return gate.Count(MessageType::kEnded) == 1; }));
   }
   SECTION("ended by a signal while it waits") {
     program.Signal(SIGTERM);

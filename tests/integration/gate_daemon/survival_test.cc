@@ -235,7 +235,13 @@ TEST_CASE("The build tool is killed: who waits at the gate ends, who runs goes o
   if (is_static) {
     // Two of them run.
     CHECK(WaitUntil([&] { return waiters().size() <= 2; }, seconds(3)));
-    for (const pid_t pid : waiters()) CHECK(ProcessState(pid) != 'T');
+    CHECK(WaitUntil(
+        [&] {
+          const std::vector<pid_t> left = waiters();
+          return std::none_of(left.begin(), left.end(),
+                              [](pid_t pid) { return ProcessState(pid) == 'T'; });
+        },
+        seconds(3)));
   } else {
     CHECK(WaitUntil([&] { return waiters().empty(); }, seconds(3)));
     // Not for want of their keepers.
